@@ -59,7 +59,7 @@ class Kept {
     KeeperSetting setting;
     for (const auto& [name, tensor] : state_of(*net).parameters)
       setting.parameters.push_back(
-          {name, tensor, plan::TensorSlice::whole(name, tensor.sizes().vec())});
+          {name, tensor, {plan::TensorSlice::whole(name, tensor.sizes().vec())}});
     setting.replicas = group_;
     setting.optimizer = optimizer;
     setting.buckets = buckets;

@@ -454,6 +454,9 @@ TEST_F(ConfigData, LeavesVocabularyAndContextToTheTextAndHoldsOutItsEnd) {
   const models::ModelOptions model = model_for(config, data);
   EXPECT_EQ(model.vocabulary, 3);
   EXPECT_EQ(model.context, 4);
+  Config preset = config;
+  preset.model.name = "gpt2";  // Its sizes are fixed.
+  EXPECT_EQ(models::resolve(model_for(preset, data)).vocabulary, 50257);
 }
 
 TEST_F(ConfigIdxFiles, FindTheUsualNamesPlainOrGzip) {

@@ -22,6 +22,7 @@ std::string grid_of(const PipelinePlan& plan, const std::vector<PipelinePlace>& 
   const int to = std::min(static_cast<int>(longest), middle + kAround + 1);
   std::string text = "place   ";
   for (int place = from; place < to; ++place) text += fmt::format(" {:<{}} ", place, width);
+  while (text.back() == ' ') text.pop_back();
   for (int stage = 0; stage < static_cast<int>(plan.steps.size()); ++stage) {
     text += fmt::format("\nstage {:<2}", stage);
     const auto& own = plan.steps[static_cast<size_t>(stage)];
@@ -31,6 +32,7 @@ std::string grid_of(const PipelinePlan& plan, const std::vector<PipelinePlace>& 
                           to_string(own[static_cast<size_t>(place)]), width, mark ? '<' : ' ');
     }
     if (static_cast<int>(own.size()) > to) text += " ...";
+    while (text.back() == ' ') text.pop_back();
   }
   return text;
 }

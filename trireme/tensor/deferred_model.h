@@ -6,9 +6,8 @@
 // operation read and wrote which storage; it draws no random numbers. materialise() runs the
 // factory again. There the operations that the wanted tensors depend on run as usual, and the
 // others only draw the random numbers that they would have drawn. The memory then moves from the
-// second module's tensors to the first one's. torchdistX's deferred initialisation (PyTorch RFC,
-// 2021) also records operations, but replays them tensor by tensor, so values depend on the order
-// of the replay.
+// second module's tensors to the first one's. Making tensors without
+// memory below autograd, and recording their operations, is known from torchdistX.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <trireme/tensor/construction_pass.h>

@@ -1,4 +1,7 @@
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
 #include <c10/core/CPUAllocator.h>
+#include <c10/util/accumulate.h>
 
 #include <trireme/base/error.h>
 #include <trireme/tensor/hollow.h>
@@ -63,6 +66,14 @@ void resize_hollow(const c10::Storage& storage, size_t bytes) {
   storage.unsafeGetStorageImpl()->set_nbytes(bytes);
   if (bytes > 0) refuse_access(*storage.unsafeGetStorageImpl());
   storage.unsafeGetStorageImpl()->set_data_ptr_noswap(no_memory());
+}
+
+at::Tensor hollow_like(const at::Tensor& tensor, at::IntArrayRef sizes) {
+  at::Tensor made = at::empty({0}, tensor.options().requires_grad(false));
+  made.set_(hollow_storage(static_cast<size_t>(c10::multiply_integers(sizes)) *
+                           made.element_size()),
+            0, sizes);
+  return made;
 }
 
 c10::Storage hollow_storage(size_t bytes) {

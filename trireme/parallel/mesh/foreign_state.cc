@@ -35,14 +35,13 @@ StateEntry entry_without_values(const std::string& name, const std::vector<int64
   return {std::move(slice), nothing, kind};
 }
 
-ForeignState::ForeignState(const std::vector<NamedTensor>& parameters) {
-  for (const auto& [name, tensor] : parameters) {
-    shapes_.emplace(name, tensor.sizes().vec());
-    const at::ScalarType type = tensor.scalar_type();
-    if (type != at::kBFloat16 && type != at::kHalf) continue;
-    Form form{name, tensor.sizes().vec(), at::kFloat, StateKind::master};
+ForeignState::ForeignState(const std::vector<plan::TensorSpec>& parameters) {
+  for (const plan::TensorSpec& spec : parameters) {
+    shapes_.emplace(spec.name, spec.shape);
+    if (plan::bytes_of(spec.dtype) != 2) continue;
+    Form form{spec.name, spec.shape, at::kFloat, StateKind::master};
     if (form.shape.empty()) form.copy = scalar_of(form.type);
-    forms_.emplace("engine/master/" + name, std::move(form));
+    forms_.emplace("engine/master/" + spec.name, std::move(form));
   }
 }
 

@@ -18,7 +18,7 @@ StateEntry entry_without_values(const std::string& name, const std::vector<int64
 class ForeignState {
  public:
   // `parameters` of the whole model. Those of 16 bits have masters on the ranks that own them.
-  explicit ForeignState(const std::vector<NamedTensor>& parameters);
+  explicit ForeignState(const std::vector<plan::TensorSpec>& parameters);
 
   // COLLECTIVE. Learns from `own`, the state of each rank, what the others have, and the
   // optimizer's counters of all. A tensor without dimensions cannot be divided, so every rank gets

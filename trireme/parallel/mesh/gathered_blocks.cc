@@ -25,8 +25,8 @@ void GatheredBlocks::restore(const OwnRows& own) {
     give_memory(parameters_[i].tensor);
     const at::Tensor memory = parameters_[i].tensor.variable_data();
     memory.zero_();
-    const int64_t from = own.parts()[i].slice.from[0] - parameters_[i].slice.from[0];
-    memory.narrow(0, from, own.parts()[i].slice.sizes[0]).copy_(own.parts()[i].tensor);
+    const at::Tensor& rows = own.parts()[i].tensor;
+    memory.narrow(0, own.first_row(i), rows.size(0)).copy_(rows);
   }
 }
 

@@ -5,6 +5,7 @@
 #include <trireme/comm/dtype.h>
 #include <trireme/parallel/flat_gradients.h>
 #include <trireme/parallel/gradients.h>
+#include <trireme/parallel/mesh/boxes.h>
 #include <trireme/parallel/mesh/parameter_keeper.h>
 #include <trireme/parallel/mesh/part_optimizer.h>
 #include <trireme/tensor/master_weights.h>
@@ -95,10 +96,10 @@ class Copies : public ParameterKeeper {
 
   void show(EngineState& state) const override {
     for (const OwnTensor& own : setting_.parameters)
-      state.tensors.push_back({own.slice, own.tensor, StateKind::parameter});
+      show_boxes(own.name, own.boxes, own.tensor, StateKind::parameter, state.tensors);
     for (size_t i = 0; i < updated_.size(); ++i)
       if (const OwnTensor& own = setting_.parameters[i]; !updated_[i].tensor.is_same(own.tensor))
-        state.tensors.push_back({own.slice, updated_[i].tensor, StateKind::master});
+        show_boxes(own.name, own.boxes, updated_[i].tensor, StateKind::master, state.tensors);
     optimizer_.show(state);
   }
 

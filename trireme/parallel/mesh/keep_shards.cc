@@ -6,6 +6,7 @@
 #include <trireme/base/error.h>
 #include <trireme/parallel/gradients.h>
 #include <trireme/parallel/mesh/block_visits.h>
+#include <trireme/parallel/mesh/boxes.h>
 #include <trireme/parallel/mesh/gathered_blocks.h>
 #include <trireme/parallel/mesh/keep_shards.h>
 #include <trireme/parallel/mesh/part_optimizer.h>
@@ -174,11 +175,11 @@ class Shards : public ParameterKeeper {
 
   void show(EngineState& state) const override {
     for (const OwnTensor& own : level_ == 3 ? own_.parts() : setting_.parameters)
-      state.tensors.push_back({own.slice, own.tensor, StateKind::parameter});
+      show_boxes(own.name, own.boxes, own.tensor, StateKind::parameter, state.tensors);
     for (size_t i = 0; i < own_.parts().size(); ++i)
       if (own_.has_master(i))
-        state.tensors.push_back(
-            {own_.parts()[i].slice, own_.updated()[i].tensor, StateKind::master});
+        show_boxes(own_.parts()[i].name, own_.parts()[i].boxes, own_.updated()[i].tensor,
+                   StateKind::master, state.tensors);
     optimizer_.show(state);
   }
   void begin_load(const IncomingState& incoming) override {

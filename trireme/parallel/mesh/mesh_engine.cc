@@ -7,15 +7,19 @@
 #include <trireme/base/error.h>
 #include <trireme/parallel/agreement.h>
 #include <trireme/parallel/gradients.h>
+#include <trireme/parallel/mesh/counted_batches.h>
 #include <trireme/parallel/mesh/foreign_state.h>
 #include <trireme/parallel/mesh/keep_shards.h>
 #include <trireme/parallel/mesh/mesh_engine.h>
+#include <trireme/parallel/mesh/model_forms.h>
 #include <trireme/parallel/mesh/parameter_keeper.h>
 #include <trireme/parallel/mesh/stage.h>
 #include <trireme/parallel/mesh/tied_gradients.h>
+#include <trireme/parallel/nn/tensor_parallel_layer.h>
 #include <trireme/parallel/pipeline/pipeline_runner.h>
 #include <trireme/parallel/step_facts.h>
 #include <trireme/plan/mesh_plan.h>
+#include <trireme/tensor/hollow.h>
 #include <chrono>
 #include <cmath>
 #include <utility>
@@ -23,66 +27,29 @@
 namespace trireme {
 namespace {
 
-plan::Partition cut_of(const std::vector<Block>& blocks, const std::vector<BlockTensors>& tensors,
-                       const ModuleState& whole, const plan::DivisionOptions& division,
-                       int parts) {
-  std::map<std::string, int64_t> elements;
-  for (const auto& [name, tensor] : whole.parameters) elements.emplace(name, tensor.numel());
-  std::vector<plan::BlockCost> costs;
-  for (size_t i = 0; i < blocks.size(); ++i) {
-    plan::BlockCost& cost = costs.emplace_back();
-    cost.name = blocks[i].name;
-    for (const std::string& name : tensors[i].parameters) cost.parameters += elements.at(name);
-  }
-  return plan::partition(costs, {.parts = parts, .cut = division.pipeline.cut});
-}
-
-// Parameters of 16 bits are updated by their masters.
-std::vector<plan::TensorSpec> specs_as_updated(const std::vector<NamedTensor>& parameters) {
-  std::vector<plan::TensorSpec> specs = specs_of(parameters);
-  for (plan::TensorSpec& spec : specs)
-    if (plan::bytes_of(spec.dtype) == 2) spec.dtype = plan::DType::float32;
-  return specs;
-}
-
-// Batch norms count the batches that they have seen. All micro-batches of a step are one.
-class CountedBatches {
- public:
-  explicit CountedBatches(const std::vector<NamedTensor>& buffers) {
-    for (const auto& [name, tensor] : buffers)
-      if (name.ends_with("num_batches_tracked") && tensor.dim() == 0)
-        before_.emplace_back(tensor, tensor.item<int64_t>());
-  }
-  void count_once() const {
-    for (const auto& [tensor, before] : before_)
-      if (tensor.item<int64_t>() > before) tensor.fill_(before + 1);
-  }
-
- private:
-  std::vector<std::pair<at::Tensor, int64_t>> before_;
-};
-
 class MeshEngine : public Engine {
  public:
   explicit MeshEngine(const EngineSetting& setting)
       : setting_(setting),
         whole_(state_of(*setting.model.module)),
+        forms_(forms_of(setting.mesh, setting.model, whole_)),
         pipeline_(plan::pipeline_of(setting.division)),
         stage_number_(stages().rank()) {
     const std::vector<Block> blocks = blocks_of(setting.model);
     const std::vector<BlockTensors> tensors = tensors_by_block(blocks, whole_);
-    cut_ = cut_of(blocks, tensors, whole_, setting.division, pipeline_.parts());
+    cut_ = cut_of(blocks, tensors, forms_, setting.division, pipeline_.parts());
     agree(group(), {{"strategy", setting.strategy},
-                    {"model", facts_of(whole_)},
+                    {"model", to_json(forms_)},
                     {"pipeline", pipeline_.to_json()},
                     {"cut", cut_.to_json()}});
     stage_ = stage_of(blocks, tensors, cut_, pipeline_, stage_number_);
     if (setting.keep_only) setting.keep_only(names_to_keep());
+    divide_layers_of_model();
     make_keeper();
     make_runner();
     if (setting.options.loss_scaling) scaler_.emplace(*setting.options.loss_scaling);
     plan_ = plan::plan_mesh({.placement = group().placement(),
-                             .parameters = specs_as_updated(whole_.parameters),
+                             .parameters = as_updated(forms_),
                              .division = setting.division});
   }
 
@@ -95,8 +62,10 @@ class MeshEngine : public Engine {
     Contribution mine = runner_->compute(request, scale);
     counted.count_once();
     setting_.enter(Phase::exchange);
+    add_up_over_dividers();
     tied_->add_up();
     keeper_->reduce();
+    if (dividers().rank() > 0) mine = {};  // They have the same loss.
     const Wishes wishes = setting_.wishes();
     mine.wants_stop = wishes.stop;
     mine.wants_regroup = wishes.regroup;
@@ -120,7 +89,10 @@ class MeshEngine : public Engine {
     return outcome;
   }
 
-  at::Tensor evaluate(const Batch& batch) override { return runner_->evaluate(batch); }
+  at::Tensor evaluate(const Batch& batch) override {
+    const at::Tensor output = runner_->evaluate(batch);
+    return dividers().rank() == 0 ? output : at::Tensor();
+  }
   void evaluate_without_samples() override { runner_->evaluate_without_samples(); }
   DataShare data_share() const override { return {replicas().rank(), replicas().size()}; }
 
@@ -134,8 +106,9 @@ class MeshEngine : public Engine {
   EngineState state() override {
     EngineState own = own_state();
     StateView model;
-    add_model_tensors(model, own.tensors, whole_.parameters, StateKind::parameter);
-    add_model_tensors(model, own.tensors, whole_.buffers, StateKind::buffer);
+    add_model_tensors(model, own.tensors, whole_.parameters, forms_, StateKind::parameter);
+    add_model_tensors(model, own.tensors, whole_.buffers, specs_of(whole_.buffers),
+                      StateKind::buffer);
     for (StateEntry& entry : own.tensors)
       if (!is_of_model(entry.kind)) model.push_back(std::move(entry));
     own.tensors = std::move(model);
@@ -147,8 +120,10 @@ class MeshEngine : public Engine {
     if (incoming.model_is_new) {
       // Ranks have read the tensors that are in slices; all others are whole, and rank 0 has them.
       std::vector<NamedTensor> from_first;
-      for (const NamedTensor& named : whole_.parameters)
-        if (all_have_whole(named) && !is_divided(named)) from_first.push_back(named);
+      for (size_t i = 0; i < whole_.parameters.size(); ++i)
+        if (const NamedTensor& named = whole_.parameters[i];
+            all_have_whole(named) && !is_divided(named) && !is_layer_divided(i))
+          from_first.push_back(named);
       for (const NamedTensor& named : whole_.buffers)
         if (all_have_whole(named)) from_first.push_back(named);
       broadcast_tensors(group(), from_first);
@@ -180,6 +155,7 @@ class MeshEngine : public Engine {
  private:
   Group& group() const { return *setting_.group; }
   Group& replicas() const { return *setting_.mesh.along(plan::kDataAxis); }
+  Group& dividers() const { return *setting_.mesh.along(plan::kTensorAxis); }
   Group& stages() const { return *setting_.mesh.along(plan::kPipelineAxis); }
 
   Traffic traffic() const {
@@ -198,6 +174,26 @@ class MeshEngine : public Engine {
     return names;
   }
 
+  // Parameters of other stages have no values, and stay so.
+  void divide_layers_of_model() {
+    const auto& ranks = setting_.mesh.along(plan::kTensorAxis);
+    if (ranks->size() == 1) return;
+    parts_ = nn::divide_layers(*setting_.model.module, ranks,
+                               [](const at::Tensor& whole, const nn::ParameterParts& parts) {
+                                 return is_hollow(whole) ? hollow_like(whole, parts.sizes())
+                                                         : nn::part_of(whole, parts);
+                               });
+  }
+
+  // The boxes of a parameter that this rank has.
+  std::vector<plan::TensorSlice> boxes_of(size_t parameter) const {
+    if (!parts_.empty()) return parts_[parameter].parts;
+    return {plan::TensorSlice::whole(forms_[parameter].name, forms_[parameter].shape)};
+  }
+  bool is_layer_divided(size_t parameter) const {
+    return !parts_.empty() && parts_[parameter].is_divided();
+  }
+
   void make_keeper() {
     KeeperSetting keeper{.parameters = {},
                          .replicas = setting_.mesh.along(plan::kDataAxis),
@@ -207,19 +203,21 @@ class MeshEngine : public Engine {
     for (const PipelinePart& part : stage_.parts)
       keeper.blocks.insert(keeper.blocks.end(), part.blocks.begin(), part.blocks.end());
     std::vector<NamedTensor> own;
-    for (const auto& [name, tensor] : whole_.parameters) {
+    for (size_t i = 0; i < whole_.parameters.size(); ++i) {
+      const auto& [name, tensor] = whole_.parameters[i];
       if (!stage_.parameters.contains(name)) continue;
       own.push_back({name, tensor});
-      keeper.parameters.push_back({name, tensor,
-                                   plan::TensorSlice::whole(name, tensor.sizes().vec()),
-                                   stage_.counts(name, stage_number_)});
+      const bool is_counted = is_layer_divided(i) || dividers().rank() == 0;
+      keeper.parameters.push_back(
+          {name, tensor, boxes_of(i), is_counted && stage_.counts(name, stage_number_)});
+      if (!parts_.empty() && parts_[i].sums_gradients) summed_.push_back({name, tensor});
     }
     broadcast_tensors(replicas(), own);
     broadcast_tensors(replicas(), own_buffers());
     tied_.emplace(setting_.mesh.along(plan::kPipelineAxis), stage_.tied, own);
     check_shards();
     keeper_ = keep_shards(std::move(keeper), shard_level());
-    foreign_.emplace(whole_.parameters);
+    foreign_.emplace(forms_);
   }
 
   int shard_level() const {
@@ -258,6 +256,18 @@ class MeshEngine : public Engine {
     }
     runner_.emplace(setting_, setting_.mesh.along(plan::kPipelineAxis), replicas().rank(),
                     pipeline_, stage_.parts, *keeper_);
+  }
+
+  // COLLECTIVE along the tensor axis. Each of its ranks has computed the gradients of some
+  // replicated parameters from its own tokens alone.
+  void add_up_over_dividers() {
+    const at::NoGradGuard no_grad;
+    for (const auto& [name, tensor] : summed_) {
+      at::Tensor& gradient = tensor.mutable_grad();
+      if (!gradient.defined()) continue;
+      gradient = gradient.contiguous();
+      dividers().all_reduce(gradient);
+    }
   }
 
   // The facts travel with the squared norm of the gradients.
@@ -322,8 +332,10 @@ class MeshEngine : public Engine {
 
   // Takes the entries of this kind out of `own`, in the order of the model.
   void add_model_tensors(StateView& view, const StateView& own,
-                         const std::vector<NamedTensor>& tensors, StateKind kind) const {
-    for (const auto& [name, tensor] : tensors) {
+                         const std::vector<NamedTensor>& tensors,
+                         const std::vector<plan::TensorSpec>& forms, StateKind kind) const {
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      const auto& [name, tensor] = tensors[i];
       bool is_own = false;
       for (const StateEntry& entry : own)
         if (entry.kind == kind && entry.slice.tensor == name) {
@@ -331,9 +343,9 @@ class MeshEngine : public Engine {
           is_own = true;
         }
       if (is_own) continue;
-      view.push_back(tensor.dim() == 0 ? whole(name, tensor, kind)
-                                       : entry_without_values(name, tensor.sizes().vec(),
-                                                              tensor.scalar_type(), kind));
+      view.push_back(tensor.dim() == 0
+                         ? whole(name, tensor, kind)
+                         : entry_without_values(name, forms[i].shape, tensor.scalar_type(), kind));
     }
   }
 
@@ -347,6 +359,9 @@ class MeshEngine : public Engine {
 
   const EngineSetting setting_;
   const ModuleState whole_;
+  const std::vector<plan::TensorSpec> forms_;  // Of the whole parameters.
+  std::vector<nn::ParameterParts> parts_;      // Of all parameters, if layers are divided.
+  std::vector<NamedTensor> summed_;            // Their gradients are summed over the tensor axis.
   const plan::PipelinePlan pipeline_;
   const int stage_number_;
   plan::Partition cut_;

@@ -17,6 +17,8 @@ class OwnRows {
   // [parameter]: its own rows, in its type, as a slice of the whole tensor. A parameter that is
   // not divided counts on the first rank alone.
   const std::vector<OwnTensor>& parts() const { return parts_; }
+  // The place of the parameter's own rows among all of its rows.
+  int64_t first_row(size_t parameter) const { return first_rows_[parameter]; }
   // [parameter]: the tensors that the optimizer updates: the parts, or their float32 masters.
   const std::vector<NamedTensor>& updated() const { return updated_; }
   bool has_master(size_t parameter) const;
@@ -24,6 +26,7 @@ class OwnRows {
 
  private:
   const std::vector<OwnTensor> parts_;
+  std::vector<int64_t> first_rows_;
   const MasterWeights masters_;
   std::vector<NamedTensor> updated_;
 };

@@ -15,8 +15,9 @@ namespace trireme {
 struct OwnTensor {
   std::string name;  // In the whole model.
   at::Tensor tensor;
-  // The part of the whole tensor that `tensor` is: all of it unless layers are divided.
-  plan::TensorSlice slice;
+  // The boxes of the whole tensor that `tensor` consists of, one after another along its dimension
+  // 0: one box, which is the whole tensor, unless layers are divided.
+  std::vector<plan::TensorSlice> boxes;
   // Of the ranks of one replica that have the same values, one counts them in the global norm and
   // in the number of updated elements.
   bool counts = true;

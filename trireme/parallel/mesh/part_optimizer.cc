@@ -3,6 +3,7 @@
 #include <ATen/ops/zeros.h>
 #include <torch/optim/optimizer.h>
 
+#include <trireme/parallel/mesh/boxes.h>
 #include <trireme/parallel/mesh/part_optimizer.h>
 #include <algorithm>
 
@@ -65,14 +66,14 @@ const OwnTensor* PartOptimizer::part_with_state(const std::string& name) const {
 }
 
 void PartOptimizer::show(EngineState& state) const {
-  const size_t first = state.tensors.size();
-  view_.show(state);
-  for (size_t i = first; i < state.tensors.size(); ++i)
-    if (const OwnTensor* const part = part_with_state(state.tensors[i].slice.tensor)) {
-      plan::TensorSlice slice = part->slice;
-      slice.tensor = state.tensors[i].slice.tensor;
-      state.tensors[i].slice = std::move(slice);
-    }
+  EngineState own;
+  view_.show(own);
+  state.counters.update(own.counters);
+  for (const StateEntry& entry : own.tensors)
+    if (const OwnTensor* const part = part_with_state(entry.slice.tensor))
+      show_boxes(entry.slice.tensor, part->boxes, entry.tensor, entry.kind, state.tensors);
+    else
+      state.tensors.push_back(entry);
 }
 
 void PartOptimizer::begin_load(const IncomingState& incoming) {
@@ -81,7 +82,7 @@ void PartOptimizer::begin_load(const IncomingState& incoming) {
     const OwnTensor* const part = part_with_state(spec.name);
     if (part == nullptr && spec.name != "archive") continue;
     mine.push_back(spec);
-    if (part) mine.back().shape = part->slice.sizes;
+    if (part) mine.back().shape = sizes_of(part->boxes);
   }
   view_.begin_load(incoming.counters, mine);
 }

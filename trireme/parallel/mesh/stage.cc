@@ -54,7 +54,9 @@ Stage stage_of(const std::vector<Block>& blocks, const std::vector<BlockTensors>
       own.buffers.insert(of_block.buffers.begin(), of_block.buffers.end());
     }
     if (is_own)
-      own.parts.push_back({part, first, {blocks.begin() + first, blocks.begin() + last}});
+      own.parts.push_back({.number = part,
+                           .first_block = first,
+                           .blocks = {blocks.begin() + first, blocks.begin() + last}});
   }
   for (const auto& [name, stages] : stages_of_parameter)
     if (stages.size() > 1) own.tied.push_back({name, {stages.begin(), stages.end()}});

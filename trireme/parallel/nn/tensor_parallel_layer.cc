@@ -18,12 +18,16 @@ struct NamedLayer {
   TensorParallelLayer* layer = nullptr;
 };
 
-std::vector<NamedLayer> layers_of(const torch::nn::Module& module) {
+std::vector<NamedLayer> layers_of(torch::nn::Module& module) {
   std::vector<NamedLayer> layers;
   std::set<const void*> known;
-  for (const auto& item : module.named_modules())
-    if (auto* const layer = dynamic_cast<TensorParallelLayer*>(item.value().get()))
-      if (known.insert(layer).second) layers.push_back({item.key(), item.value().get(), layer});
+  const auto add = [&](const std::string& name, torch::nn::Module& each) {
+    if (auto* const layer = dynamic_cast<TensorParallelLayer*>(&each))
+      if (known.insert(layer).second) layers.push_back({name, &each, layer});
+  };
+  add("", module);
+  for (const auto& item : module.named_modules("", /*include_self=*/false))
+    add(item.key(), *item.value());
   return layers;
 }
 
@@ -72,11 +76,8 @@ void TensorParallelLayer::join(std::shared_ptr<Group> ranks) {
   ranks_ = ranks && ranks->size() > 1 ? std::move(ranks) : nullptr;
 }
 
-std::vector<ParameterParts> divide_layers(torch::nn::Module& module,
-                                          const std::shared_ptr<Group>& ranks,
-                                          const PartMaker& make) {
-  const std::vector<NamedLayer> layers = layers_of(module);
-  const auto parts = parts_in(layers, ranks->rank(), ranks->size());
+std::vector<ParameterParts> parts_of(torch::nn::Module& module, int rank, int ranks) {
+  const auto parts = parts_in(layers_of(module), rank, ranks);
   std::vector<ParameterParts> result;
   for (const auto& [name, tensor] : state_of(module).parameters) {
     const auto known = parts.find(tensor.unsafeGetTensorImpl());
@@ -84,16 +85,24 @@ std::vector<ParameterParts> divide_layers(torch::nn::Module& module,
       result.push_back({name, {plan::TensorSlice::whole(name, tensor.sizes().vec())}});
       continue;
     }
-    take_part(tensor, known->second, make);
     result.push_back(known->second);
     result.back().name = name;
     for (plan::TensorSlice& box : result.back().parts) box.tensor = name;
   }
-  for (const NamedLayer& each : layers) each.layer->join(ranks);
   return result;
 }
 
-void require_layers_to_divide(const torch::nn::Module& module, const std::string& model) {
+std::vector<ParameterParts> divide_layers(torch::nn::Module& module,
+                                          const std::shared_ptr<Group>& ranks,
+                                          const PartMaker& make) {
+  const std::vector<ParameterParts> parts = parts_of(module, ranks->rank(), ranks->size());
+  const ModuleState state = state_of(module);
+  for (size_t i = 0; i < parts.size(); ++i) take_part(state.parameters[i].tensor, parts[i], make);
+  for (const NamedLayer& each : layers_of(module)) each.layer->join(ranks);
+  return parts;
+}
+
+void require_layers_to_divide(torch::nn::Module& module, const std::string& model) {
   if (!layers_of(module).empty()) return;
   throw Error(ErrorCode::invalid_argument, "parallel",
               fmt::format("no layer of the model '{}' can be divided along a tensor axis", model),

@@ -46,11 +46,15 @@ class TensorParallelLayer {
 // Makes a rank's part of a whole parameter.
 using PartMaker = std::function<at::Tensor(const at::Tensor& whole, const ParameterParts& parts)>;
 
+// Every parameter of the module, in the order and by the names of state_of(module), as a rank of
+// the tensor axis keeps it. Pure. Throws Error(invalid_argument) as divide_layers() does.
+std::vector<ParameterParts> parts_of(torch::nn::Module& module, int rank, int ranks);
+
 // Divides all layers of the module, and their submodules, among the ranks of the tensor axis.
-// Communicates nothing. Returns every parameter of the module, in the order and by the names of
-// state_of(module). Parameters keep their identity (set_data), so that a tied tensor stays tied;
-// gradients are dropped. Nothing has changed if it throws Error(invalid_argument): a layer cannot
-// be divided by so many ranks, or two layers divide a tied tensor in different ways.
+// Communicates nothing. Returns parts_of(). Parameters keep their identity (set_data), so that a
+// tied tensor stays tied; gradients are dropped. Nothing has changed if it throws
+// Error(invalid_argument): a layer cannot be divided by so many ranks, or two layers divide a tied
+// tensor in different ways.
 //
 // `make` is part_of() unless values or memory are to come later: then it returns a tensor of
 // parts.sizes() of any content. A module that was divided before may be divided again, by the
@@ -61,6 +65,6 @@ std::vector<ParameterParts> divide_layers(torch::nn::Module& module,
                                           const PartMaker& make = part_of);
 
 // Throws Error(invalid_argument) naming the model unless one of its layers can be divided.
-void require_layers_to_divide(const torch::nn::Module& module, const std::string& model);
+void require_layers_to_divide(torch::nn::Module& module, const std::string& model);
 
 }  // namespace trireme::nn

@@ -1,0 +1,48 @@
+#include <ATen/core/Tensor.h>
+#include <torch/nn/module.h>
+
+#include <trireme/parallel/mesh/model_forms.h>
+#include <trireme/parallel/nn/tensor_parallel_layer.h>
+#include <map>
+
+namespace trireme {
+
+std::vector<plan::TensorSpec> forms_of(const MeshRank& mesh, const Model& model,
+                                       const ModuleState& whole) {
+  std::vector<plan::TensorSpec> specs = specs_of(whole.parameters);
+  const auto& ranks = mesh.along(plan::kTensorAxis);
+  if (ranks->size() == 1) return specs;
+  nn::require_layers_to_divide(*model.module, model.module->name());
+  const auto parts = nn::parts_of(*model.module, ranks->rank(), ranks->size());
+  for (size_t i = 0; i < specs.size(); ++i) specs[i].shape = parts[i].parts.front().shape;
+  return specs;
+}
+
+Json to_json(const std::vector<plan::TensorSpec>& specs) {
+  Json json = Json::object();
+  for (const plan::TensorSpec& spec : specs)
+    json[spec.name] = spec.describe() + (spec.trainable ? "" : " frozen");
+  return json;
+}
+
+std::vector<plan::TensorSpec> as_updated(std::vector<plan::TensorSpec> specs) {
+  for (plan::TensorSpec& spec : specs)
+    if (plan::bytes_of(spec.dtype) == 2) spec.dtype = plan::DType::float32;
+  return specs;
+}
+
+plan::Partition cut_of(const std::vector<Block>& blocks, const std::vector<BlockTensors>& tensors,
+                       const std::vector<plan::TensorSpec>& forms,
+                       const plan::DivisionOptions& division, int parts) {
+  std::map<std::string, int64_t> elements;
+  for (const plan::TensorSpec& spec : forms) elements.emplace(spec.name, spec.elements());
+  std::vector<plan::BlockCost> costs;
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    plan::BlockCost& cost = costs.emplace_back();
+    cost.name = blocks[i].name;
+    for (const std::string& name : tensors[i].parameters) cost.parameters += elements.at(name);
+  }
+  return plan::partition(costs, {.parts = parts, .cut = division.pipeline.cut});
+}
+
+}  // namespace trireme

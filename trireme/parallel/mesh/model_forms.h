@@ -1,0 +1,23 @@
+// The forms of a model's whole parameters, on a rank that has parts of them.
+#pragma once
+#include <trireme/comm/mesh_rank.h>
+#include <trireme/parallel/mesh/stage.h>
+#include <trireme/plan/division.h>
+#include <vector>
+
+namespace trireme {
+
+// The parameters of the whole model, in its order. An engine may have divided its layers before.
+// Throws Error(invalid_argument) if layers are to be divided, and the model has none that can be.
+std::vector<plan::TensorSpec> forms_of(const MeshRank& mesh, const Model& model,
+                                       const ModuleState& whole);
+// Parameters of 16 bits are updated by their masters.
+std::vector<plan::TensorSpec> as_updated(std::vector<plan::TensorSpec> specs);
+Json to_json(const std::vector<plan::TensorSpec>& specs);
+
+// Cuts the blocks into so many parts. Throws Error(invalid_argument) naming the key.
+plan::Partition cut_of(const std::vector<Block>& blocks, const std::vector<BlockTensors>& tensors,
+                       const std::vector<plan::TensorSpec>& forms,
+                       const plan::DivisionOptions& division, int parts);
+
+}  // namespace trireme
