@@ -21,13 +21,14 @@ struct OddNet : torch::nn::Module {
   }
   std::vector<Block> blocks() {
     return {{"first",
-             {first},
+             {first.ptr()},
              [this](const Tensors& x) -> Tensors { return {at::tanh(first(x[0])), x[0]}; }},
             {"middle",
              {middle},
              [this](const Tensors& x) -> Tensors {
                const at::Tensor skip = x[1];
-               return {at::tanh(second(x[0])) * scale + (uses_extra ? extra.sum() : at::zeros({}, at::kDouble)),
+               return {at::tanh(second(x[0])) * scale +
+                           (uses_extra ? extra.sum() : at::zeros({}, at::kDouble)),
                        skip};
              }},
             {"last", {last, first.ptr()}, [this](const Tensors& x) -> Tensors {
