@@ -16,6 +16,7 @@ using tests::data_of;
 using tests::difference;
 using tests::Kept;
 using tests::OddNet;
+using tests::whole_of;
 using tests::WholeState;
 
 constexpr double kClose = 1e-10;
@@ -82,10 +83,10 @@ TEST_P(KeepShards, ComputesWhatOneDeviceComputes) {
 // Lars and Lamb add up norms, whose parts have another order on two ranks.
 TEST_P(KeepShards, GivesTheBitsOfCopiesOnTwoRanks) {
   const auto& [level, rule] = GetParam();
-  if (rule.name == "lars" || rule.name == "lamb") return;
-  EXPECT_EQ(
+  const bool adds_norms = rule.name == "lars" || rule.name == "lamb";
+  EXPECT_LE(
       difference(train({.level = -1}, rule.optimizer), train({.level = level}, rule.optimizer)),
-      0);
+      adds_norms ? kClose : 0);
 }
 
 class ShardLevels : public ::testing::TestWithParam<int> {};

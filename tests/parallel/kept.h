@@ -21,15 +21,17 @@ struct OddNet : torch::nn::Module {
   }
   std::vector<Block> blocks() {
     return {{"first",
-             {first},
+             {first.ptr()},
              [this](const Tensors& x) -> Tensors { return {at::tanh(first(x[0])), x[0]}; }},
             {"middle",
              {middle},
              [this](const Tensors& x) -> Tensors {
                const at::Tensor skip = x[1];
-               return {at::tanh(second(x[0])) * scale + (uses_extra ? extra.sum() : 0), skip};
+               return {at::tanh(second(x[0])) * scale +
+                           (uses_extra ? extra.sum() : at::zeros({}, at::kDouble)),
+                       skip};
              }},
-            {"last", {last, first}, [this](const Tensors& x) -> Tensors {
+            {"last", {last, first.ptr()}, [this](const Tensors& x) -> Tensors {
                const at::Tensor again = at::tanh(at::linear(x[1], first->weight));
                return {third(x[0]) + again.narrow(1, 0, 4)};
              }}};

@@ -162,7 +162,7 @@ TEST(RowShards, AreEqualForEqualInput) {
 TEST(RowShards, SayHowManyBytesEachRankOwns) {
   const std::vector<TensorSpec> params = {{"weight", {4096, 64}}};
   EXPECT_THAT(plan_row_shards(params, Blocks{{0}}, 2).describe(params),
-              HasSubstr("rank 1: 524.3 kB of parameters"));
+              HasSubstr("rank 1: 524.3 KB of parameters"));
 }
 
 TEST(RowShards, RefuseWrongInput) {
