@@ -387,6 +387,31 @@ TEST(MemoryPlan, CheckFindsWhatCannotRun) {
   EXPECT_THAT(flaw([](MemoryPlan& p) { p.seconds *= 2; }), HasSubstr("are predicted"));
 }
 
+// docs/memory.md shows it.
+TEST(MemoryPlan, MixesDecisionsWithinTheBudget) {
+  std::vector<BlockMemory> blocks = {{"embedding", 0.001, 0.002, 4 << 20, 0, 4 << 20}};
+  for (int i = 0; i < 4; ++i)
+    blocks.push_back({"block" + std::to_string(i), 0.010, 0.020, 60 << 20, 4 << 20, 4 << 20});
+  blocks.push_back({"head", 0.012, 0.024, 80 << 20, 4 << 20, 40 << 20});
+
+  MemoryPlanOptions options;
+  options.policy = "auto";
+  options.budget_bytes = 270 << 20;
+  options.out_bytes_per_second = options.in_bytes_per_second = 2e9;
+  options.rules = {{"embedding*", MemoryDecision::keep}};
+  const MemoryPlan plan = plan_memory(blocks, options);
+  check(plan);
+  EXPECT_EQ(plan.describe(),
+            "memory: policy auto, budget 283.1 MB: peak 276.8 MB, 448.8 MB if all is kept, "
+            "1.126x its time\n"
+            "     0  embedding  keep       input      0 B  inner   4.2 MB  forward 1.000 ms\n"
+            "     1  block0     swap       input   4.2 MB  inner  62.9 MB  forward 10.000 ms\n"
+            "     2  block1     keep       input   4.2 MB  inner  62.9 MB  forward 10.000 ms\n"
+            "     3  block2     recompute  input   4.2 MB  inner  62.9 MB  forward 10.000 ms x 2\n"
+            "     4  block3     recompute  input   4.2 MB  inner  62.9 MB  forward 10.000 ms x 2\n"
+            "     5  head       keep       input   4.2 MB  inner  83.9 MB  forward 12.000 ms\n");
+}
+
 TEST(MemoryPlan, IsPrinted) {
   const MemoryPlan plan = plan_memory(equal_chain(3), with("recompute", 120));
   EXPECT_THAT(plan.describe(), AllOf(HasSubstr("policy recompute, budget 120 B"),

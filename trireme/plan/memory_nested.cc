@@ -15,7 +15,7 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 // - `keep`: forward of s saves everything. Then the segment from s + 1, then the backward of s.
 // - `checkpoint` at k: forward of s keeps the input of s, forward of s + 1 to k - 1 keeps nothing.
 //   Then the segment from k to t, then the one from s to k - 1.
-// These are the cases 2 and 1 of the theorem in section 4.2. The bytes of a segment are those
+// These are the two cases of the theorem on persistent schedules. The bytes of a segment are those
 // besides its input.
 class NestedSizes {
  public:
@@ -132,7 +132,7 @@ class NestedSearch {
 int64_t units_for(size_t blocks) {
   const auto n = static_cast<double>(blocks);
   return static_cast<int64_t>(
-      std::clamp(std::min(8e6 / (n * n), 1.2e9 / (n * n * n)), 32.0, 2048.0));
+      std::clamp(std::min(8e6 / (n * n), 4e8 / (n * n * n)), 32.0, 2048.0));
 }
 
 }  // namespace

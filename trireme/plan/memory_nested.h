@@ -7,7 +7,7 @@
 
 namespace trireme::plan {
 
-constexpr size_t kMostNestedBlocks = 512;
+constexpr size_t kMostNestedBlocks = 256;
 
 // The fastest persistent schedule within the budget over discretised bytes, if there is one. The
 // unit is a fraction of `keep_all_bytes`, and sizes are rounded up, so the budget is kept.

@@ -99,8 +99,8 @@ struct MemoryPlan {
 // the first.
 // - Where each block is kept, compressed, or recomputed once, the best one by dynamic programming
 //   over the pairs (bytes held, seconds) of which none is better in both. Exact up to 65536 pairs.
-// - Where blocks may run more often: the persistent schedule of Beaumont et al., arXiv 1911.13214,
-//   section 4.2, over discretised bytes. Only without rules, and for at most 512 blocks.
+// - Where blocks may run more often: the persistent schedule of Beaumont et al., arXiv 1911.13214
+//   (their theorem), over discretised bytes. Only without rules, and for at most 256 blocks.
 // - With swapping: the fastest in a simulation of the copies, over all decisions for up to 6
 //   free blocks, else over the best for each of several prices of a copied byte, improved block by
 //   block (up to 32 blocks).

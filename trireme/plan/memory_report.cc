@@ -64,8 +64,8 @@ std::string to_string(const MemoryOperation& operation) {
 
 std::string MemoryPlan::describe() const {
   std::string text = fmt::format(
-      "memory: policy {}, budget {}: peak {} of {} with everything kept, {:.3f}x its time",
-      options.policy, options.budget_bytes > 0 ? format_bytes(options.budget_bytes) : "none",
+      "memory: policy {}, budget {}: peak {}, {} if all is kept, {:.3f}x its time", options.policy,
+      options.budget_bytes > 0 ? format_bytes(options.budget_bytes) : "none",
       format_bytes(peak_bytes), format_bytes(keep_all_bytes), slowdown());
   if (waiting_seconds > 0)
     text += fmt::format(", {:.3f} ms wait for copies", 1e3 * waiting_seconds);

@@ -1,6 +1,7 @@
 #include <trireme/plan/memory_decisions.h>
 
 #include <algorithm>
+#include <array>
 #include <limits>
 
 namespace trireme::plan {
@@ -10,6 +11,8 @@ using Kind = MemoryOperation::Kind;
 constexpr size_t kMostCombinations = 4096;  // Up to six blocks with four decisions.
 constexpr size_t kMostImprovedBlocks = 32;
 constexpr size_t kMostThoroughBlocks = 12;
+constexpr size_t kMostPricedBlocks = 64;
+constexpr std::array kPrices = {0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0};
 
 // The largest value in [from, to] for which `fits`, which holds for `from` and for no value behind
 // one for which it does not.
@@ -153,27 +156,32 @@ SwapTimes SwapTimes::in_turn(size_t blocks) {
 
 std::vector<MemoryOperation> operations_of(const MemoryDecisions& decisions,
                                            const SwapTimes& times) {
-  std::vector<MemoryOperation> operations;
   const size_t blocks = decisions.size();
+  // The swapped blocks in the order in which their copies out end, and those in begin.
+  std::vector<size_t> out, in;
+  for (size_t i = 0; i < blocks; ++i)
+    if (decisions[i] == MemoryDecision::swap) out.push_back(i);
+  in.assign(out.rbegin(), out.rend());
+  std::stable_sort(out.begin(), out.end(),
+                   [&](size_t a, size_t b) { return times.out_before[a] < times.out_before[b]; });
+  std::stable_sort(in.begin(), in.end(),
+                   [&](size_t a, size_t b) { return times.in_from[a] > times.in_from[b]; });
+  auto next_out = out.begin(), next_in = in.begin();
+  std::vector<MemoryOperation> operations;
   const auto add = [&](Kind kind, size_t i) { operations.push_back({kind, static_cast<int>(i)}); };
-  const auto end_copies_before = [&](size_t block) {
-    for (size_t i = 0; i < blocks; ++i)
-      if (decisions[i] == MemoryDecision::swap && times.out_before[i] == block)
-        add(Kind::wait_out, i);
-  };
-  for (size_t i = 0; i < blocks; ++i) {
-    end_copies_before(i);
+  for (size_t i = 0; i <= blocks; ++i) {
+    for (; next_out != out.end() && times.out_before[*next_out] == i; ++next_out)
+      add(Kind::wait_out, *next_out);
+    if (i == blocks) break;
     add(decisions[i] == MemoryDecision::recompute ? Kind::forward_checkpoint : Kind::forward_all,
         i);
     if (decisions[i] == MemoryDecision::swap) add(Kind::swap_out, i);
     if (decisions[i] == MemoryDecision::compress) add(Kind::compress, i);
   }
-  end_copies_before(blocks);
   operations.push_back({Kind::loss, -1});
   for (size_t i = blocks; i-- > 0;) {
-    for (size_t other = blocks; other-- > 0;)
-      if (decisions[other] == MemoryDecision::swap && times.in_from[other] == i)
-        add(Kind::swap_in, other);
+    for (; next_in != in.end() && times.in_from[*next_in] == i; ++next_in)
+      add(Kind::swap_in, *next_in);
     if (decisions[i] == MemoryDecision::swap) add(Kind::wait_in, i);
     if (decisions[i] == MemoryDecision::compress) add(Kind::decompress, i);
     if (decisions[i] == MemoryDecision::recompute) add(Kind::forward_all, i);
@@ -206,10 +214,12 @@ std::optional<MemorySchedule> best_mix(const MemoryChain& chain, const AllowedDe
                                        int64_t budget) {
   if (combinations(allowed) <= kMostCombinations) return best_of_all(chain, allowed, budget);
   std::optional<MemorySchedule> best;
+  // Long chains have enough blocks to mix, so fewer prices do.
+  const size_t stride = chain.size() > kMostPricedBlocks ? 3 : 1;
   for (const bool in_turn : {false, true})
-    for (const double price : {0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 2.0}) {
+    for (size_t p = 0; p < kPrices.size(); p += stride) {
       const auto decisions =
-          decide(chain, allowed, budget, {.price = price, .copies_take_turns = in_turn});
+          decide(chain, allowed, budget, {.price = kPrices[p], .copies_take_turns = in_turn});
       if (!decisions) break;
       auto found = schedule(chain, *decisions, budget);
       if (found && is_faster(*found, best)) best = std::move(found);
