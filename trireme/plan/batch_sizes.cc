@@ -14,7 +14,7 @@ int64_t parts_of_size(int64_t whole, int64_t size) {
   return whole / size + (whole % size > 0 ? 1 : 0);
 }
 
-int64_t product(const BatchSizes& sizes) {
+int64_t samples_of(const BatchSizes& sizes) {
   int64_t result = 0;
   if (__builtin_mul_overflow(sizes.micro, sizes.accumulate, &result) ||
       __builtin_mul_overflow(result, sizes.replicas, &result))
@@ -55,7 +55,7 @@ BatchSizes batch_sizes(BatchSizes given) {
   BatchSizes sizes = given;
   if (sizes.accumulate == 0 && (sizes.global == 0 || sizes.micro == 0)) sizes.accumulate = 1;
   if (sizes.global == 0) {
-    sizes.global = product(sizes);
+    sizes.global = samples_of(sizes);
     return sizes;
   }
   const int64_t share = parts_of_size(sizes.global, sizes.replicas);
@@ -67,13 +67,14 @@ BatchSizes batch_sizes(BatchSizes given) {
                     "replicas",
                     sizes.global, sizes.accumulate, sizes.replicas),
         fmt::format("a global batch of at least {} samples",
-                    product({0, 1, sizes.accumulate, sizes.replicas})));
+                    samples_of({0, 1, sizes.accumulate, sizes.replicas})));
   if (given.micro > 0 && given.accumulate > 0 &&
       parts_of_size(share, sizes.micro) != sizes.accumulate)
     refuse_batch_sizes(
         fmt::format("a global batch of {} samples is not {} samples x {} micro-batches x {} "
                     "replicas, which are {}",
-                    sizes.global, sizes.micro, sizes.accumulate, sizes.replicas, product(sizes)),
+                    sizes.global, sizes.micro, sizes.accumulate, sizes.replicas,
+                    samples_of(sizes)),
         fmt::format("accumulate {}, or no value for one of the three",
                     parts_of_size(share, sizes.micro)));
   return sizes;

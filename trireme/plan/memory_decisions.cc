@@ -7,7 +7,7 @@
 namespace trireme::plan {
 namespace {
 
-constexpr size_t kMostPairs = 65'536;
+constexpr size_t kMostHeldStates = 65'536;
 
 // What the decisions for the blocks before one have led to.
 struct HeldState {
@@ -126,9 +126,9 @@ class DecisionSearch {
       if (best.empty() || border(i + 1, best.back().last) != border(i + 1, state.last) ||
           state.seconds < best.back().seconds)
         best.push_back(state);
-    if (best.size() <= kMostPairs) return best;
+    if (best.size() <= kMostHeldStates) return best;
     std::vector<HeldState> thinned;
-    for (size_t s = 0; s < best.size(); s += best.size() / kMostPairs + 1)
+    for (size_t s = 0; s < best.size(); s += best.size() / kMostHeldStates + 1)
       thinned.push_back(best[s]);
     return thinned;
   }
