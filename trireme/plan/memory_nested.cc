@@ -6,7 +6,7 @@
 namespace trireme::plan {
 namespace {
 
-using Kind = MemoryOperation::Kind;
+using MemoryKind = MemoryOperation::Kind;
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
 // A segment is the blocks from s to t, both included, whose input is there and whose backward is
@@ -55,17 +55,19 @@ class NestedSizes {
 template <typename Choose>
 void write_segment(const NestedSizes& sizes, size_t s, size_t t, int64_t units,
                    const Choose& choose, std::vector<MemoryOperation>& operations) {
-  const auto add = [&](Kind kind, size_t i) { operations.push_back({kind, static_cast<int>(i)}); };
+  const auto add = [&](MemoryKind kind, size_t i) {
+    operations.push_back({kind, static_cast<int>(i)});
+  };
   const size_t choice = choose(s, t, units);
   if (choice == s) {
-    add(Kind::forward_all, s);
-    if (s + 1 == sizes.blocks()) operations.push_back({Kind::loss, -1});
+    add(MemoryKind::forward_all, s);
+    if (s + 1 == sizes.blocks()) operations.push_back({MemoryKind::loss, -1});
     if (s < t) write_segment(sizes, s + 1, t, units - sizes.kept(s), choose, operations);
-    add(Kind::backward, s);
+    add(MemoryKind::backward, s);
     return;
   }
-  add(Kind::forward_checkpoint, s);
-  for (size_t i = s + 1; i < choice; ++i) add(Kind::forward_nothing, i);
+  add(MemoryKind::forward_checkpoint, s);
+  for (size_t i = s + 1; i < choice; ++i) add(MemoryKind::forward_nothing, i);
   write_segment(sizes, choice, t, units - sizes.x(choice), choose, operations);
   write_segment(sizes, s, choice - 1, units, choose, operations);
 }

@@ -12,7 +12,7 @@
 namespace trireme::plan {
 namespace {
 
-using Kind = MemoryOperation::Kind;
+using MemoryKind = MemoryOperation::Kind;
 constexpr int64_t kMostBytes = int64_t{1} << 50;
 
 [[noreturn]] void refuse_memory_plan(const std::string& what, const std::string& remedy = {}) {
@@ -42,7 +42,7 @@ bool matches_text(std::string_view pattern, std::string_view text) {
   return pattern.find_first_not_of('*', p) == std::string_view::npos;
 }
 
-void check_blocks(std::span<const BlockMemory> blocks) {
+void check_memory_blocks(std::span<const BlockMemory> blocks) {
   if (blocks.empty()) refuse_memory_plan("the chain has no blocks");
   for (const BlockMemory& block : blocks) {
     for (const double seconds : {block.forward_seconds, block.backward_seconds})
@@ -60,7 +60,7 @@ bool can_swap(const MemoryPlanOptions& options) {
 }
 bool can_compress(const MemoryPlanOptions& options) { return options.compressed_fraction > 0; }
 
-void check_options(const MemoryPlanOptions& options) {
+void check_memory_options(const MemoryPlanOptions& options) {
   const bool known = options.policy == "none" || options.policy == "recompute" ||
                      options.policy == "swap" || options.policy == "auto";
   if (!known)
@@ -85,7 +85,7 @@ void check_options(const MemoryPlanOptions& options) {
                        "memory.policy=recompute");
 }
 
-void check_rule(const MemoryRule& rule, const MemoryPlanOptions& options) {
+void check_memory_rule(const MemoryRule& rule, const MemoryPlanOptions& options) {
   if (rule.decision == MemoryDecision::swap && !can_swap(options))
     refuse_memory_plan(
         fmt::format("a rule swaps '{}', and no bandwidth of swapping is known", rule.pattern),
@@ -112,7 +112,7 @@ AllowedDecisions allowed_by(std::span<const BlockMemory> blocks,
          free && has_budget && can_compress(options)});
   }
   for (const MemoryRule& rule : options.rules) {
-    check_rule(rule, options);
+    check_memory_rule(rule, options);
     bool used = false;
     for (size_t i = 0; i < blocks.size(); ++i) {
       if (!matches(rule, blocks[i].name)) continue;
@@ -149,13 +149,16 @@ bool any_swap(const AllowedDecisions& allowed) {
 MemoryDecisions decisions_of(std::span<const MemoryOperation> operations, size_t blocks) {
   MemoryDecisions decisions(blocks, MemoryDecision::keep);
   for (const MemoryOperation& operation : operations)
-    if (operation.kind == Kind::forward_checkpoint || operation.kind == Kind::forward_nothing)
+    if (operation.kind == MemoryKind::forward_checkpoint ||
+        operation.kind == MemoryKind::forward_nothing)
       decisions[static_cast<size_t>(operation.block)] = MemoryDecision::recompute;
   return decisions;
 }
 
-std::optional<MemorySchedule> fastest(const MemoryChain& chain, const AllowedDecisions& allowed,
-                                      const MemoryPlanOptions& options, int64_t keep_all_bytes) {
+std::optional<MemorySchedule> fastest_schedule(const MemoryChain& chain,
+                                               const AllowedDecisions& allowed,
+                                               const MemoryPlanOptions& options,
+                                               int64_t keep_all_bytes) {
   const int64_t budget =
       options.budget_bytes > 0 ? options.budget_bytes : std::numeric_limits<int64_t>::max();
   std::optional<MemorySchedule> best;
@@ -215,8 +218,8 @@ bool matches(const MemoryRule& rule, std::string_view block) {
 }
 
 MemoryPlan plan_memory(std::vector<BlockMemory> blocks, const MemoryPlanOptions& options) {
-  check_blocks(blocks);
-  check_options(options);
+  check_memory_blocks(blocks);
+  check_memory_options(options);
   MemoryPlan plan;
   plan.options = options;
   plan.blocks = std::move(blocks);
@@ -227,7 +230,7 @@ MemoryPlan plan_memory(std::vector<BlockMemory> blocks, const MemoryPlanOptions&
       simulate(chain, operations_of(MemoryDecisions(chain.size(), MemoryDecision::keep), times));
   plan.keep_all_bytes = keep_all.peak_bytes;
   plan.keep_all_seconds = keep_all.seconds;
-  auto best = fastest(chain, allowed, options, keep_all.peak_bytes);
+  auto best = fastest_schedule(chain, allowed, options, keep_all.peak_bytes);
   if (!best) refuse_budget(chain, allowed, options);
   for (size_t i = 0; i < chain.size(); ++i) plan.blocks[i].decision = best->decisions[i];
   plan.peak_bytes = best->use.peak_bytes;

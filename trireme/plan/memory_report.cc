@@ -12,19 +12,19 @@ namespace {
 constexpr size_t kColumns = 96;
 
 std::string_view short_name(MemoryOperation::Kind kind) {
-  using Kind = MemoryOperation::Kind;
+  using MemoryKind = MemoryOperation::Kind;
   switch (kind) {
-    case Kind::forward_all: return "F_all";
-    case Kind::forward_checkpoint: return "F_checkpoint";
-    case Kind::forward_nothing: return "F_nothing";
-    case Kind::loss: return "loss";
-    case Kind::backward: return "B";
-    case Kind::swap_out: return "swap_out";
-    case Kind::wait_out: return "wait_out";
-    case Kind::swap_in: return "swap_in";
-    case Kind::wait_in: return "wait_in";
-    case Kind::compress: return "compress";
-    case Kind::decompress: return "decompress";
+    case MemoryKind::forward_all: return "F_all";
+    case MemoryKind::forward_checkpoint: return "F_checkpoint";
+    case MemoryKind::forward_nothing: return "F_nothing";
+    case MemoryKind::loss: return "loss";
+    case MemoryKind::backward: return "B";
+    case MemoryKind::swap_out: return "swap_out";
+    case MemoryKind::wait_out: return "wait_out";
+    case MemoryKind::swap_in: return "swap_in";
+    case MemoryKind::wait_in: return "wait_in";
+    case MemoryKind::compress: return "compress";
+    case MemoryKind::decompress: return "decompress";
   }
   throw Error(ErrorCode::internal, "plan",
               fmt::format("no operation has the number {}", static_cast<int>(kind)));

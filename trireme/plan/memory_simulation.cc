@@ -8,7 +8,7 @@
 namespace trireme::plan {
 namespace {
 
-using Kind = MemoryOperation::Kind;
+using MemoryKind = MemoryOperation::Kind;
 
 class MemorySimulation {
  public:
@@ -19,22 +19,22 @@ class MemorySimulation {
 
   void run(const MemoryOperation& operation) {
     operation_ = &operation;
-    const bool is_loss = operation.kind == Kind::loss;
+    const bool is_loss = operation.kind == MemoryKind::loss;
     if (!is_loss && (operation.block < 0 || operation.block >= static_cast<int>(chain_.size())))
       refuse("there is no such block");
     const size_t i = is_loss ? chain_.size() : static_cast<size_t>(operation.block);
     switch (operation.kind) {
-      case Kind::forward_all:
-      case Kind::forward_checkpoint:
-      case Kind::forward_nothing: return forward(i);
-      case Kind::loss: return loss();
-      case Kind::backward: return backward(i);
-      case Kind::swap_out: return swap_out(i);
-      case Kind::wait_out: return wait_out(i);
-      case Kind::swap_in: return swap_in(i);
-      case Kind::wait_in: return wait_in(i);
-      case Kind::compress: return compress(i);
-      case Kind::decompress: return decompress(i);
+      case MemoryKind::forward_all:
+      case MemoryKind::forward_checkpoint:
+      case MemoryKind::forward_nothing: return forward(i);
+      case MemoryKind::loss: return loss();
+      case MemoryKind::backward: return backward(i);
+      case MemoryKind::swap_out: return swap_out(i);
+      case MemoryKind::wait_out: return wait_out(i);
+      case MemoryKind::swap_in: return swap_in(i);
+      case MemoryKind::wait_in: return wait_in(i);
+      case MemoryKind::compress: return compress(i);
+      case MemoryKind::decompress: return decompress(i);
     }
   }
 
@@ -74,11 +74,11 @@ class MemorySimulation {
 
   void forward(size_t i) {
     const BlockMemory& block = chain_.block(i);
-    const bool all = operation_->kind == Kind::forward_all;
+    const bool all = operation_->kind == MemoryKind::forward_all;
     need(values_[i].any(), "its input is not there");
     need(saved_[i].place == Place::nowhere, "its activations are there already");
     reach((all ? block.inner_bytes : 0) + chain_.x[i + 1] + block.forward_extra_bytes);
-    if (operation_->kind == Kind::forward_checkpoint || (all && block.saves_input))
+    if (operation_->kind == MemoryKind::forward_checkpoint || (all && block.saves_input))
       hold(i, &Value::input, true);
     hold(i, &Value::running, false);
     if (all) take(i);

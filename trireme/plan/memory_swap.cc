@@ -7,7 +7,7 @@
 namespace trireme::plan {
 namespace {
 
-using Kind = MemoryOperation::Kind;
+using MemoryKind = MemoryOperation::Kind;
 constexpr size_t kMostCombinations = 4096;  // Up to six blocks with four decisions.
 constexpr size_t kMostImprovedBlocks = 32;
 constexpr size_t kMostThoroughBlocks = 12;
@@ -168,24 +168,27 @@ std::vector<MemoryOperation> operations_of(const MemoryDecisions& decisions,
                    [&](size_t a, size_t b) { return times.in_from[a] > times.in_from[b]; });
   auto next_out = out.begin(), next_in = in.begin();
   std::vector<MemoryOperation> operations;
-  const auto add = [&](Kind kind, size_t i) { operations.push_back({kind, static_cast<int>(i)}); };
+  const auto add = [&](MemoryKind kind, size_t i) {
+    operations.push_back({kind, static_cast<int>(i)});
+  };
   for (size_t i = 0; i <= blocks; ++i) {
     for (; next_out != out.end() && times.out_before[*next_out] == i; ++next_out)
-      add(Kind::wait_out, *next_out);
+      add(MemoryKind::wait_out, *next_out);
     if (i == blocks) break;
-    add(decisions[i] == MemoryDecision::recompute ? Kind::forward_checkpoint : Kind::forward_all,
+    add(decisions[i] == MemoryDecision::recompute ? MemoryKind::forward_checkpoint
+                                                  : MemoryKind::forward_all,
         i);
-    if (decisions[i] == MemoryDecision::swap) add(Kind::swap_out, i);
-    if (decisions[i] == MemoryDecision::compress) add(Kind::compress, i);
+    if (decisions[i] == MemoryDecision::swap) add(MemoryKind::swap_out, i);
+    if (decisions[i] == MemoryDecision::compress) add(MemoryKind::compress, i);
   }
-  operations.push_back({Kind::loss, -1});
+  operations.push_back({MemoryKind::loss, -1});
   for (size_t i = blocks; i-- > 0;) {
     for (; next_in != in.end() && times.in_from[*next_in] == i; ++next_in)
-      add(Kind::swap_in, *next_in);
-    if (decisions[i] == MemoryDecision::swap) add(Kind::wait_in, i);
-    if (decisions[i] == MemoryDecision::compress) add(Kind::decompress, i);
-    if (decisions[i] == MemoryDecision::recompute) add(Kind::forward_all, i);
-    add(Kind::backward, i);
+      add(MemoryKind::swap_in, *next_in);
+    if (decisions[i] == MemoryDecision::swap) add(MemoryKind::wait_in, i);
+    if (decisions[i] == MemoryDecision::compress) add(MemoryKind::decompress, i);
+    if (decisions[i] == MemoryDecision::recompute) add(MemoryKind::forward_all, i);
+    add(MemoryKind::backward, i);
   }
   return operations;
 }
