@@ -152,6 +152,7 @@ TEST(Partition, BreaksTiesByTheBytesAcrossCuts) {
 TEST(Partition, GoesByTimeWhereOneIsKnown) {
   Blocks blocks = of_parameters({10, 1, 1});
   EXPECT_THAT(partition(blocks, options_of(2, "auto")).first, ElementsAre(0, 1));
+  blocks[0].forward_seconds = blocks[1].forward_seconds = 1e-3;
   blocks[2].backward_seconds = 2e-3;
   const Partition plan = partition(blocks, options_of(2, "auto"));
   EXPECT_THAT(plan.first, ElementsAre(0, 2));

@@ -77,7 +77,7 @@ std::string show_load(PartitionMeasure measure, int64_t load) {
   return {};
 }
 
-std::string names_of(const Partition& partition, int part) {
+std::string block_names_of(const Partition& partition, int part) {
   const auto [from, to] = partition.blocks_of(part);
   const std::string first = "'" + partition.blocks[static_cast<size_t>(from)] + "'";
   if (to - from == 1) return first;
@@ -97,9 +97,9 @@ std::string limit_of(const Partition& partition, const PartitionLoads& loads) {
                   to_string(partition.measure));
   const std::string has =
       to - from == 1 ? fmt::format("block {} alone has {}",
-                                   names_of(partition, static_cast<int>(largest)), fraction)
+                                   block_names_of(partition, static_cast<int>(largest)), fraction)
                      : fmt::format("part {} ({}) has {}", largest,
-                                   names_of(partition, static_cast<int>(largest)), fraction);
+                                   block_names_of(partition, static_cast<int>(largest)), fraction);
   const std::vector<int64_t> best = loads_of(loads, best_cut(loads));
   const int64_t least = best[largest_of(best)];
   if (partition.loads[largest] > least)
@@ -123,8 +123,8 @@ void keep_limit(std::span<const BlockCost> blocks, const PartitionOptions& optio
   const int64_t least = best[largest_of(best)];
   const std::string what =
       fmt::format("part {} ({}) needs {} ({} bytes), and the limit is {} bytes", largest,
-                  names_of(partition, static_cast<int>(largest)), format_bytes(needs[largest]),
-                  needs[largest], options.limit_bytes);
+                  block_names_of(partition, static_cast<int>(largest)),
+                  format_bytes(needs[largest]), needs[largest], options.limit_bytes);
   if (least <= options.limit_bytes)
     refuse_partition(what, fmt::format("a cut by memory, which needs {} bytes", least));
   refuse_partition(
@@ -172,9 +172,9 @@ std::string Partition::describe() const {
                   by_hand ? "hand" : std::string(to_string(measure)), evenness);
   for (int part = 0; part < parts(); ++part) {
     const auto [from, to] = blocks_of(part);
-    text +=
-        fmt::format("{:>6}  {} block{} ({})  {}", part, to - from, to - from == 1 ? "" : "s",
-                    names_of(*this, part), show_load(measure, loads[static_cast<size_t>(part)]));
+    text += fmt::format("{:>6}  {} block{} ({})  {}", part, to - from, to - from == 1 ? "" : "s",
+                        block_names_of(*this, part),
+                        show_load(measure, loads[static_cast<size_t>(part)]));
     if (part + 1 < parts())
       text += fmt::format("  sends {}", format_bytes(cut_bytes[static_cast<size_t>(part)]));
     text += '\n';

@@ -13,7 +13,7 @@ using Squares = unsigned __int128;
 // The square of the sum of all loads fits Squares.
 constexpr int64_t kLargestLoad = int64_t{1} << 60;
 
-int64_t checked(const BlockCost& block, double value, const char* name) {
+int64_t checked_cost(const BlockCost& block, double value, const char* name) {
   if (!(value >= 0 && value <= static_cast<double>(kLargestLoad)))
     throw Error(ErrorCode::invalid_argument, "plan",
                 fmt::format("block '{}' has {} {}", block.name, value, name), "a cost from 0 on");
@@ -91,10 +91,11 @@ PartitionLoads::PartitionLoads(std::span<const BlockCost> blocks, PartitionMeasu
   sent_.push_back(0);
   for (const BlockCost& block : blocks) {
     const auto number = [&](int64_t value, const char* name) {
-      return checked(block, static_cast<double>(value), name) == 0 ? 0 : value;
+      return checked_cost(block, static_cast<double>(value), name) == 0 ? 0 : value;
     };
-    const int64_t nanoseconds = checked(block, 1e9 * block.forward_seconds, "ns of forward") +
-                                checked(block, 1e9 * block.backward_seconds, "ns of backward");
+    const int64_t nanoseconds =
+        checked_cost(block, 1e9 * block.forward_seconds, "ns of forward") +
+        checked_cost(block, 1e9 * block.backward_seconds, "ns of backward");
     const int64_t elements = number(block.parameters, "parameters");
     const int64_t state = number(block.parameter_bytes, "bytes of parameters");
     const int64_t activations = number(block.activation_bytes, "bytes of activations");
