@@ -6,7 +6,6 @@
 namespace trireme::plan {
 namespace {
 
-using MemoryKind = MemoryOperation::Kind;
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
 // A segment is the blocks from s to t, both included, whose input is there and whose backward is

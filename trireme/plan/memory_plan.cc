@@ -12,7 +12,6 @@
 namespace trireme::plan {
 namespace {
 
-using MemoryKind = MemoryOperation::Kind;
 constexpr int64_t kMostBytes = int64_t{1} << 50;
 
 [[noreturn]] void refuse_memory_plan(const std::string& what, const std::string& remedy = {}) {

@@ -74,6 +74,7 @@ struct MemoryOperation {
   int block = 0;
   bool operator==(const MemoryOperation&) const = default;
 };
+using MemoryKind = MemoryOperation::Kind;
 std::string to_string(const MemoryOperation& operation);  // "F_all(3)"
 
 struct MemoryPlan {

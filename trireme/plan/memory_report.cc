@@ -12,7 +12,6 @@ namespace {
 constexpr size_t kColumns = 96;
 
 std::string_view short_name(MemoryOperation::Kind kind) {
-  using MemoryKind = MemoryOperation::Kind;
   switch (kind) {
     case MemoryKind::forward_all: return "F_all";
     case MemoryKind::forward_checkpoint: return "F_checkpoint";

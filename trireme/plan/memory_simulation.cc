@@ -8,8 +8,6 @@
 namespace trireme::plan {
 namespace {
 
-using MemoryKind = MemoryOperation::Kind;
-
 class MemorySimulation {
  public:
   explicit MemorySimulation(const MemoryChain& chain)

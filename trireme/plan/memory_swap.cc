@@ -7,7 +7,6 @@
 namespace trireme::plan {
 namespace {
 
-using MemoryKind = MemoryOperation::Kind;
 constexpr size_t kMostCombinations = 4096;  // Up to six blocks with four decisions.
 constexpr size_t kMostImprovedBlocks = 32;
 constexpr size_t kMostThoroughBlocks = 12;
