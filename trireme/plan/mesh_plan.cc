@@ -76,6 +76,7 @@ EnginePlan plan_sharded(const DataParallelFacts& facts) {
 EnginePlan plan_mesh(const DataParallelFacts& facts) {
   EnginePlan plan = plan_replicas("mesh", facts.placement, facts.parameters);
   plan.mesh = mesh_of(facts.division.mesh, plan.ranks());
+  plan.data = facts.data;
   return plan;
 }
 

@@ -1,5 +1,4 @@
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/util/accumulate.h>
 
@@ -68,11 +67,13 @@ void resize_hollow(const c10::Storage& storage, size_t bytes) {
   storage.unsafeGetStorageImpl()->set_data_ptr_noswap(no_memory());
 }
 
+// Operations that take a storage look at its memory.
 at::Tensor hollow_like(const at::Tensor& tensor, at::IntArrayRef sizes) {
-  at::Tensor made = at::empty({0}, tensor.options().requires_grad(false));
-  made.set_(hollow_storage(static_cast<size_t>(c10::multiply_integers(sizes)) *
-                           made.element_size()),
-            0, sizes);
+  const auto bytes =
+      static_cast<size_t>(c10::multiply_integers(sizes)) * tensor.dtype().itemsize();
+  at::Tensor made = at::detail::make_tensor<c10::TensorImpl>(
+      hollow_storage(bytes), c10::DispatchKeySet(c10::DispatchKey::CPU), tensor.dtype());
+  made.unsafeGetTensorImpl()->set_sizes_contiguous(sizes);
   return made;
 }
 
