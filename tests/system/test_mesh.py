@@ -78,7 +78,8 @@ class Mesh(SystemTest):
     def test_a_lost_stage_ends_the_job_and_its_checkpoint_continues_it(self):
         whole = self.train(*SMALL, *STEPS, name="whole")
         words = [*SMALL, *STEPS, *LAYOUTS["two stages"],
-                 *settings(f"checkpoint.dir={self.folder}/lost", "checkpoint.every=5 steps")]
+                 *settings(f"checkpoint.dir={self.folder}/lost", "checkpoint.every=5 steps",
+                            "checkpoint.background=false")]
         code, out, err = self.run_to_end(TRIREME, "train", DIGITS, *words, "--inject",
                                          "kill:rank=1@step=13")
         self.assertNotEqual(code, 0)

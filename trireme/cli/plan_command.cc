@@ -80,7 +80,7 @@ int show(const PlanArguments& arguments) {
   }
   fmt::print("strategy: {} ({} workers x {} replicas)\n\n{}\n{}\n{}\n", strategy.name,
              strategy.workers, strategy.replicas_per_worker, plan.mesh.describe(),
-             data.describe(strategy.world_size), plan.describe());
+             data.describe(plan.replicas()), plan.describe());
   if (all_reduce)
     fmt::print("the all_reduce of {}, over {}:\n\n{}\n", all_reduce->content, all_reduce->path,
                rounds_of(plan, *all_reduce).describe());

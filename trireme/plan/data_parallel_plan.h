@@ -4,6 +4,7 @@
 #include <trireme/plan/compression_plan.h>
 #include <trireme/plan/division.h>
 #include <trireme/plan/engine_plan.h>
+#include <trireme/plan/partition.h>
 #include <optional>
 #include <vector>
 
@@ -32,6 +33,7 @@ struct DataParallelFacts {
   LocalSgdOptions local;
   int virtual_shards = 0;
   DivisionOptions division;
+  std::vector<BlockCost> blocks;  // Of the model; empty if it names none.
 };
 
 // The number of facts of a step: a few numbers, four for each rank, one for each parameter

@@ -80,6 +80,10 @@ void check_ranges(const EnginePlan& plan) {
                               plan.ranks(), plan.ranges[b], b, buckets[b].elements));
 }
 
+std::string describe_parts(const EnginePlan& plan) {
+  return plan.cut->describe() + "\n" + plan.pipeline->describe();
+}
+
 }  // namespace
 
 std::string_view to_string(ExchangeKind kind) {
@@ -108,6 +112,11 @@ int64_t EnginePlan::bytes_sent_by(int rank, int64_t steps) const {
   return sum;
 }
 
+int EnginePlan::replicas() const {
+  if (engine != kMeshEngine) return ranks();
+  return static_cast<int>(mesh.peers_along(kDataAxis, 0).size());
+}
+
 std::vector<std::pair<std::string, Json>> EnginePlan::parts() const {
   Json sent = Json::array();
   for (const Operation& operation : operations) sent.push_back(operation.to_json());
@@ -115,7 +124,7 @@ std::vector<std::pair<std::string, Json>> EnginePlan::parts() const {
           {"exchange", to_string(exchange)},
           {"mesh", mesh.to_json()},
           {"placement", placement.to_json()},
-          {"data", data ? DataPlan(*data).to_json(ranks()) : Json(nullptr)},
+          {"data", data ? DataPlan(*data).to_json(replicas()) : Json(nullptr)},
           {"parameters", json_of(parameters)},
           {"shards", shards.to_json()},
           {"layout", layout ? plan::to_json(*layout) : Json(nullptr)},
@@ -123,6 +132,8 @@ std::vector<std::pair<std::string, Json>> EnginePlan::parts() const {
           {"follows_ready_order", follows_ready_order},
           {"messages", json_of(messages)},
           {"facts", facts},
+          {"pipeline", pipeline ? pipeline->to_json() : Json(nullptr)},
+          {"cut", cut ? cut->to_json() : Json(nullptr)},
           {"shard_tree", shard_tree ? shard_tree->to_json() : Json(nullptr)},
           {"ranges", ranges},
           {"compression", compression},
@@ -145,7 +156,10 @@ std::string EnginePlan::digest() const {
 std::string EnginePlan::describe() const {
   std::string text = fmt::format("plan {}: {} by {}; {}\n\n", digest(), engine,
                                  to_string(exchange), placement.describe());
-  text += shards.describe(parameters) + "\n" + buckets.describe();
+  if (engine == kMeshEngine)
+    text += describe_parts(*this);
+  else
+    text += shards.describe(parameters) + "\n" + buckets.describe();
   if (follows_ready_order)
     text +=
         "(after the first step the buckets follow the order in which gradients became ready)\n";

@@ -5,8 +5,11 @@
 #include <trireme/base/json.h>
 #include <trireme/plan/bucket_plan.h>
 #include <trireme/plan/data_plan.h>
+#include <trireme/plan/division.h>
 #include <trireme/plan/mesh.h>
 #include <trireme/plan/operation.h>
+#include <trireme/plan/partition.h>
+#include <trireme/plan/pipeline_plan.h>
 #include <trireme/plan/placement.h>
 #include <trireme/plan/shard_plan.h>
 #include <trireme/plan/shard_tree.h>
@@ -36,6 +39,10 @@ struct Message {
   int64_t facts = 0;     // The number of facts behind the gradients.
 };
 
+// The engine of plan_mesh(). Its ranks have parts of the model or of its state: the mesh, the
+// pipeline and the cut say which, and `shards` does not.
+inline constexpr const char* kMeshEngine = "mesh";
+
 struct EnginePlan {
   std::string engine = "data_parallel";
   ExchangeKind exchange = ExchangeKind::all_reduce;
@@ -51,7 +58,9 @@ struct EnginePlan {
   bool follows_ready_order = false;
   std::vector<Message> messages;  // With more than one rank, where gradients are all-reduced.
   int64_t facts = 0;              // The numbers that the ranks add up besides gradients.
-  std::optional<ShardTree> shard_tree;  // With ExchangeKind::reproducible.
+  std::optional<PipelinePlan> pipeline;  // Of kMeshEngine.
+  std::optional<Partition> cut;          // The blocks of its parts.
+  std::optional<ShardTree> shard_tree;   // With ExchangeKind::reproducible.
   // By bucket, with ExchangeKind::reproducible: the elements of the range that each rank adds up.
   std::vector<int64_t> ranges;
   std::string compression = "none";
@@ -61,6 +70,7 @@ struct EnginePlan {
   bool knows_all_operations = true;
 
   int ranks() const { return placement.ranks(); }
+  int replicas() const;  // Each computes a share of every batch.
   // The operations of a rank in the first `steps` steps, and the bytes that it sends in them.
   int64_t operations_of(int rank, int64_t steps) const;
   int64_t bytes_sent_by(int rank, int64_t steps) const;

@@ -73,10 +73,26 @@ EnginePlan plan_sharded(const DataParallelFacts& facts) {
   return plan.exchange == ExchangeKind::shared ? plan : plan_mesh(facts);
 }
 
+Partition cut_of(const DivisionOptions& division, std::span<const BlockCost> blocks) {
+  const PipelinePlan pipeline = pipeline_of(division);
+  try {
+    Partition cut = partition(blocks, {.parts = pipeline.parts(), .cut = division.pipeline.cut});
+    check(cut);
+    return cut;
+  } catch (const Error& error) {
+    const ErrorParts parts = parts_of(error);
+    throw Error(error.code(), "config",
+                fmt::format("pipeline.cut is {}: {}", division.pipeline.cut, parts.what),
+                parts.remedy);
+  }
+}
+
 EnginePlan plan_mesh(const DataParallelFacts& facts) {
-  EnginePlan plan = plan_replicas("mesh", facts.placement, facts.parameters);
+  EnginePlan plan = plan_replicas(kMeshEngine, facts.placement, facts.parameters);
   plan.mesh = mesh_of(facts.division.mesh, plan.ranks());
   plan.data = facts.data;
+  plan.pipeline = pipeline_of(facts.division);
+  plan.cut = cut_of(facts.division, facts.blocks);
   return plan;
 }
 

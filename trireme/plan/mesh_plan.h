@@ -3,6 +3,7 @@
 #pragma once
 #include <trireme/plan/data_parallel_plan.h>
 #include <trireme/plan/pipeline_plan.h>
+#include <span>
 #include <string>
 
 namespace trireme::plan {
@@ -10,6 +11,10 @@ namespace trireme::plan {
 // The schedule of the stages. Throws Error(invalid_argument) naming the key if there is no such
 // schedule or the numbers do not fit it.
 PipelinePlan pipeline_of(const DivisionOptions& division);
+
+// The blocks of the schedule's parts. Throws Error(invalid_argument) naming the key, as
+// partition() does.
+Partition cut_of(const DivisionOptions& division, std::span<const BlockCost> blocks);
 
 // The level at which replicas divide their state: shard.level, or the one that the strategy has
 // without it.

@@ -91,6 +91,9 @@ plan::EnginePlan engine_plan_of(const Config& config, const ResolvedStrategy& st
   facts.local = options.local;
   facts.virtual_shards = options.virtual_shards;
   facts.division = options.division;
+  if (!plan::is_of_mesh(strategy.name)) return plan::plan_engine(strategy.name, facts);
+  for (const models::BlockSize& block : models::block_sizes(model_for(config, data), data.input))
+    facts.blocks.push_back({.name = block.name, .parameters = block.elements});
   return plan::plan_engine(strategy.name, facts);
 }
 

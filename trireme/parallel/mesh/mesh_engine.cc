@@ -37,20 +37,19 @@ class MeshEngine : public Engine {
         stage_number_(stages().rank()) {
     const std::vector<Block> blocks = blocks_of(setting.model);
     const std::vector<BlockTensors> tensors = tensors_by_block(blocks, whole_);
-    cut_ = cut_of(blocks, tensors, forms_, setting.division, pipeline_.parts());
-    agree(group(), {{"strategy", setting.strategy},
-                    {"model", to_json(forms_)},
-                    {"pipeline", pipeline_.to_json()},
-                    {"cut", cut_.to_json()}});
-    stage_ = stage_of(blocks, tensors, cut_, pipeline_, stage_number_);
+    plan_ = plan::plan_mesh({.placement = group().placement(),
+                             .parameters = as_updated(forms_),
+                             .division = setting.division,
+                             .blocks = costs_of(blocks, tensors, forms_)});
+    Json facts = {{"strategy", setting.strategy}, {"model", to_json(forms_)}};
+    for (auto& [name, part] : plan_.parts()) facts["plan"][name] = std::move(part);
+    agree(group(), facts);
+    stage_ = stage_of(blocks, tensors, *plan_.cut, pipeline_, stage_number_);
     if (setting.keep_only) setting.keep_only(names_to_keep());
     divide_layers_of_model();
     make_keeper();
     make_runner();
     if (setting.options.loss_scaling) scaler_.emplace(*setting.options.loss_scaling);
-    plan_ = plan::plan_mesh({.placement = group().placement(),
-                             .parameters = as_updated(forms_),
-                             .division = setting.division});
   }
 
   StepOutcome step(const StepRequest& request) override {
@@ -364,7 +363,6 @@ class MeshEngine : public Engine {
   std::vector<NamedTensor> summed_;            // Their gradients are summed over the tensor axis.
   const plan::PipelinePlan pipeline_;
   const int stage_number_;
-  plan::Partition cut_;
   Stage stage_;
   std::unique_ptr<ParameterKeeper> keeper_;
   std::optional<TiedGradients> tied_;

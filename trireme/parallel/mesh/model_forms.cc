@@ -31,9 +31,9 @@ std::vector<plan::TensorSpec> as_updated(std::vector<plan::TensorSpec> specs) {
   return specs;
 }
 
-plan::Partition cut_of(const std::vector<Block>& blocks, const std::vector<BlockTensors>& tensors,
-                       const std::vector<plan::TensorSpec>& forms,
-                       const plan::DivisionOptions& division, int parts) {
+std::vector<plan::BlockCost> costs_of(const std::vector<Block>& blocks,
+                                      const std::vector<BlockTensors>& tensors,
+                                      const std::vector<plan::TensorSpec>& forms) {
   std::map<std::string, int64_t> elements;
   for (const plan::TensorSpec& spec : forms) elements.emplace(spec.name, spec.elements());
   std::vector<plan::BlockCost> costs;
@@ -42,7 +42,7 @@ plan::Partition cut_of(const std::vector<Block>& blocks, const std::vector<Block
     cost.name = blocks[i].name;
     for (const std::string& name : tensors[i].parameters) cost.parameters += elements.at(name);
   }
-  return plan::partition(costs, {.parts = parts, .cut = division.pipeline.cut});
+  return costs;
 }
 
 }  // namespace trireme

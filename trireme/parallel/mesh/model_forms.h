@@ -15,9 +15,9 @@ std::vector<plan::TensorSpec> forms_of(const MeshRank& mesh, const Model& model,
 std::vector<plan::TensorSpec> as_updated(std::vector<plan::TensorSpec> specs);
 Json to_json(const std::vector<plan::TensorSpec>& specs);
 
-// Cuts the blocks into so many parts. Throws Error(invalid_argument) naming the key.
-plan::Partition cut_of(const std::vector<Block>& blocks, const std::vector<BlockTensors>& tensors,
-                       const std::vector<plan::TensorSpec>& forms,
-                       const plan::DivisionOptions& division, int parts);
+// The costs of blocks by which they are cut.
+std::vector<plan::BlockCost> costs_of(const std::vector<Block>& blocks,
+                                      const std::vector<BlockTensors>& tensors,
+                                      const std::vector<plan::TensorSpec>& forms);
 
 }  // namespace trireme
