@@ -2,6 +2,8 @@
 // divide.
 #pragma once
 #include "models.h"
+// This header must come after those of torch.
+#include <gtest/gtest.h>
 
 #include <trireme/comm/dtype.h>
 #include <trireme/parallel/mesh/keep_shards.h>

@@ -56,8 +56,8 @@ class ParameterKeeper {
   virtual double squared_norm() = 0;
   // Multiplies the reduced gradients by `factor` and updates. Waits for no other rank, unless the
   // optimizer needs norms of whole layers (Lars, Lamb) that several ranks own: then it is
-  // COLLECTIVE along the data axis, and nothing changes before the ranks have met. Returns the
-  // elements that this rank updated and counts.
+  // COLLECTIVE along the data axis, and a rank that is lost meanwhile leaves a state of no step.
+  // Returns the elements that this rank updated and counts.
   virtual int64_t update(double factor) = 0;
   // COLLECTIVE along the data axis. Gives every replica the updated parameters that it needs.
   virtual void publish() = 0;

@@ -41,9 +41,10 @@ void PartOptimizer::step_divided(Group& group, const plan::RowShards& shards) {
   for (size_t i = 0; i < used.size(); ++i) {
     const auto part = static_cast<size_t>(used[i]);
     gradients.push_back(updated_[part].tensor.grad().contiguous());
-    if (!shards.divides(used[i]) && group.rank() > 0) continue;  // All have the same values.
+    // It also advances the averages of Lamb.
     const fused::Squares own = fused_->measure({used[i], 0, updated_[part].tensor.numel()},
                                                gradients[i].const_data_ptr());
+    if (!shards.divides(used[i]) && group.rank() > 0) continue;  // All have the same values.
     sums[2 * i] = own.parameter;
     sums[2 * i + 1] = own.direction;
   }
