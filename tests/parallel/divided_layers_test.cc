@@ -120,6 +120,13 @@ TEST(DividedLayers, AreTorchsOwnLayersWhileTheyAreWhole) {
     return make();
   };
   const at::Tensor x = normal({5, 6}, 3, at::kFloat);
+  const at::Tensor large = normal({2, 8, 128}, 3, at::kFloat);
+  auto torchs_large = seeded([] { return torch::nn::Linear(128, 96); });
+  auto column_large = seeded([] { return nn::ColumnLinear(128, 96); });
+  auto row_large = seeded([] { return nn::RowLinear(128, 96); });
+  expect_same(column_large, torchs_large, large);
+  torchs_large->zero_grad();
+  expect_same(row_large, torchs_large, large);
   for (const bool bias : {true, false}) {
     auto torchs =
         seeded([&] { return torch::nn::Linear(torch::nn::LinearOptions(6, 10).bias(bias)); });

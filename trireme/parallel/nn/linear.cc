@@ -1,5 +1,5 @@
 #include <ATen/ops/empty.h>
-#include <ATen/ops/linear.h>
+#include <torch/nn/functional/linear.h>
 #include <torch/nn/init.h>
 
 #include <fmt/format.h>
@@ -10,6 +10,9 @@
 
 namespace trireme::nn {
 namespace {
+
+// at::linear() adds the bias elsewhere, and rounds differently.
+namespace F = torch::nn::functional;
 
 // The initial values of torch::nn::Linear, in its order of draws.
 void start_linear(const at::Tensor& weight, const at::Tensor& bias) {
@@ -62,7 +65,7 @@ void ColumnLinearImpl::reset() {
 at::Tensor ColumnLinearImpl::forward(const at::Tensor& x) {
   const at::Tensor input =
       options_.takes_tokens ? enter_columns_from_tokens(x, ranks()) : enter_columns(x, ranks());
-  const at::Tensor columns = at::linear(input, weight, bias);
+  const at::Tensor columns = F::linear(input, weight, bias);
   return options_.gathers ? gather_columns(columns, options_.out, ranks()) : columns;
 }
 
@@ -93,9 +96,9 @@ void RowLinearImpl::reset() {
 }
 
 at::Tensor RowLinearImpl::forward(const at::Tensor& x) {
-  if (!ranks()) return at::linear(x, weight, bias);
+  if (!ranks()) return F::linear(x, weight, bias);
   // Each rank adds the whole bias to the sum, not to its term.
-  const at::Tensor terms = at::linear(x, weight);
+  const at::Tensor terms = F::linear(x, weight);
   const at::Tensor sum =
       options_.gives_tokens ? sum_terms_to_tokens(terms, ranks()) : sum_terms(terms, ranks());
   return bias.defined() ? sum + bias.to(sum.scalar_type()) : sum;

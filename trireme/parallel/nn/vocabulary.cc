@@ -1,8 +1,8 @@
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/linear.h>
 #include <torch/csrc/autograd/custom_function.h>
+#include <torch/nn/functional/linear.h>
 #include <torch/nn/init.h>
 
 #include <fmt/format.h>
@@ -88,8 +88,9 @@ at::Tensor VocabularyEmbeddingImpl::forward(const at::Tensor& tokens) {
 }
 
 at::Tensor VocabularyEmbeddingImpl::logits(const at::Tensor& x) {
-  return gather_columns(at::linear(enter_columns_from_tokens(x, ranks()), weight), vocabulary_,
-                        ranks());
+  return gather_columns(
+      torch::nn::functional::linear(enter_columns_from_tokens(x, ranks()), weight), vocabulary_,
+      ranks());
 }
 
 std::vector<ParameterParts> VocabularyEmbeddingImpl::parts(const std::string& layer, int rank,
