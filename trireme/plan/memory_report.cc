@@ -9,7 +9,7 @@
 namespace trireme::plan {
 namespace {
 
-constexpr size_t kColumns = 96;
+constexpr size_t kLineColumns = 96;
 
 std::string_view short_name(MemoryOperation::Kind kind) {
   switch (kind) {
@@ -34,7 +34,7 @@ std::string lines_of(const std::vector<MemoryOperation>& operations) {
   std::string text, line = "  operations:";
   for (const MemoryOperation& operation : operations) {
     const std::string word = " " + to_string(operation);
-    if (line.size() + word.size() > kColumns) {
+    if (line.size() + word.size() > kLineColumns) {
       text += line + "\n";
       line = "   ";
     }
@@ -57,7 +57,7 @@ std::string_view to_string(MemoryDecision decision) {
 }
 
 std::string to_string(const MemoryOperation& operation) {
-  if (operation.kind == MemoryOperation::Kind::loss) return "loss";
+  if (operation.kind == MemoryKind::loss) return "loss";
   return fmt::format("{}({})", short_name(operation.kind), operation.block);
 }
 
@@ -76,7 +76,7 @@ std::string MemoryPlan::describe() const {
     const auto runs =
         std::count_if(operations.begin(), operations.end(), [&](const auto& operation) {
           return operation.block == static_cast<int>(i) &&
-                 operation.kind <= MemoryOperation::Kind::forward_nothing;
+                 operation.kind <= MemoryKind::forward_nothing;
         });
     text +=
         fmt::format("{:>6}  {:<{}}  {:<9}  input {:>8}  inner {:>8}  forward {:.3f} ms{}\n", i,

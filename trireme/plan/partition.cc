@@ -175,7 +175,7 @@ std::string Partition::describe() const {
     text += fmt::format("{:>6}  {} block{} ({})  {}", part, to - from, to - from == 1 ? "" : "s",
                         block_names_of(*this, part),
                         show_load(measure, loads[static_cast<size_t>(part)]));
-    if (part + 1 < parts())
+    if (part + 1 < parts() && cut_bytes[static_cast<size_t>(part)] > 0)
       text += fmt::format("  sends {}", format_bytes(cut_bytes[static_cast<size_t>(part)]));
     text += '\n';
   }
