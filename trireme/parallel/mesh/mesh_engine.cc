@@ -3,6 +3,7 @@
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/nn/module.h>
+#include <torch/optim/optimizer.h>
 
 #include <trireme/base/error.h>
 #include <trireme/parallel/agreement.h>
@@ -215,6 +216,7 @@ class MeshEngine : public Engine {
     broadcast_tensors(replicas(), own_buffers());
     tied_.emplace(setting_.mesh.along(plan::kPipelineAxis), stage_.tied, own);
     check_shards();
+    check_optimizer(own);
     keeper_ = keep_shards(std::move(keeper), shard_level());
     foreign_.emplace(forms_);
   }
@@ -242,6 +244,17 @@ class MeshEngine : public Engine {
                       "leaves a block, where shard.level {} reduces them",
                       shard_level()),
           "pipeline.schedule=1f1b, or shard.level 1");
+  }
+
+  // Throws Error(unsupported) if the optimizer needs norms of layers that are divided.
+  void check_optimizer(const std::vector<NamedTensor>& own) const {
+    if (parts_.empty()) return;
+    const std::string kind = kind_of(*setting_.optimizer(own));
+    if (kind != "Lars" && kind != "Lamb") return;
+    throw Error(ErrorCode::unsupported, "parallel",
+                fmt::format("mesh.tensor is {}, and a step of {} needs the norms of whole layers",
+                            dividers().size(), kind),
+                "mesh.tensor=1, or the optimizer SGD, Adam, AdamW, RMSprop or Adagrad");
   }
 
   void make_runner() {
