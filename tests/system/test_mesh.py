@@ -56,6 +56,25 @@ class Mesh(SystemTest):
                 self.assertEqual(after["resumed_from_step"], 10)
                 self.assert_close(after["loss_history"], whole["loss_history"], 1e-10)
 
+    def test_a_divided_gpt_trains_in_replicas_as_one_device_does(self):
+        text = self.folder / "text.txt"
+        text.write_text("".join(f"{i} and {i * i % 97} make {i + i * i % 97}\n"
+                                for i in range(400)))
+        words = settings("model.name=gpt", "model.layers=2", "model.width=16", "model.heads=2",
+                         "data.name=text", f"data.path={text}", "data.block=16", "data.batch=8",
+                         "train.dtype=float64", "train.steps=12", "train.evaluate_every=0",
+                         "optimizer.lr=0.05", "monitor.tensorboard=false", "model.tied=true")
+        reference = self.train(*words, name="gpt")
+        for name, layout in {
+                "tensor": ["--workers", "4", *settings("mesh.tensor=2")],
+                "tensor and shards": ["--workers", "4", *settings("mesh.tensor=2",
+                                                                  "shard.level=1")],
+                "tied over stages": ["--workers", "4", *settings("mesh.pipeline=2")],
+        }.items():
+            with self.subTest(name):
+                report = self.train(*words, *layout, name=name.replace(" ", "-"))
+                self.assert_close(report["loss_history"], reference["loss_history"], 1e-9)
+
     def test_the_report_has_the_mesh_and_the_bubble(self):
         report = self.train(*SMALL, *STEPS, *LAYOUTS["two stages of two replicas"], name="mesh")
         self.assertEqual(report["mesh"], {"data": 2, "pipeline": 2, "tensor": 1})

@@ -200,6 +200,41 @@ TEST(PipelineRun, AccumulationClippingAndATiedWeightAreThoseOfOneDevice) {
   cut = options_of(3, 3);
   cut.clip_norm = 0.05;
   expect_same(run(cut, chain_job<Tied>()), run(reference, chain_job<Tied>()), "tied");
+  for (const int replicas : {2, 3}) {
+    cut = options_of(2 * replicas, 2);
+    cut.clip_norm = 0.05;
+    expect_same(run(cut, chain_job<Tied>()), run(reference, chain_job<Tied>()),
+                fmt::format("tied, {} replicas", replicas));
+  }
+}
+
+TEST(PipelineRun, TiedWeightsOfSixteenBitsStayTied) {
+  TrainerOptions alone = options_of(1, 1), cut = options_of(4, 2);
+  alone.dtype = cut.dtype = plan::DType::bfloat16;
+  const Report reference = run(alone, chain_job<Tied>()), report = run(cut, chain_job<Tied>());
+  EXPECT_LT(difference(report.loss_history, reference.loss_history), 0.02);
+  EXPECT_LT(report.loss_history.back(), report.loss_history.front());
+}
+
+struct InPlace : Chain {
+  std::vector<Block> blocks() {
+    std::vector<Block> blocks = Chain::blocks();
+    for (const size_t i : {size_t{1}, size_t{4}})
+      blocks[i].forward = [forward = blocks[i].forward](const Tensors& all) {
+        Tensors changed = all;
+        changed[0] = changed[0].mul_(1.5);
+        return forward(changed);
+      };
+    return blocks;
+  }
+};
+
+TEST(PipelineRun, ABlockMayChangeWhatItGotInPlace) {
+  const Job job = chain_job<InPlace>();
+  const Report reference = run(options_of(1, 1), job);
+  for (const int stages : {2, 3})
+    for (const std::string schedule : {"1f1b", "zbh1"})
+      expect_same(run(options_of(stages, stages, schedule), job), reference, schedule);
 }
 
 TEST(PipelineRun, TheSameParametersHaveTheSameHashUnderEveryCut) {

@@ -55,7 +55,8 @@ std::string hash_of_parameters(const StateView& state, Group& group) {
     last = name;
     at::Tensor whole;
     if (group.rank() == 0) whole = at::empty(entry.slice.shape, entry.tensor.options());
-    for (const auto& [rank, slice] : boxes.at(name)) {
+    const auto known = boxes.find(name);  // A tensor without elements has no boxes.
+    for (const auto& [rank, slice] : known == boxes.end() ? Boxes() : known->second) {
       at::Tensor part;
       if (rank == group.rank())
         for (const StateEntry& own : parameters)

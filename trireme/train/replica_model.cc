@@ -16,12 +16,19 @@ Model make_model_of(const ModelFactory& factory, plan::DType dtype) {
   return model;
 }
 
+int64_t elements_of(const std::vector<NamedTensor>& tensors) {
+  int64_t elements = 0;
+  for (const auto& [name, tensor] : tensors) elements += tensor.numel();
+  return elements;
+}
+
 }  // namespace
 
 ReplicaModel::ReplicaModel(const Job& job, const TrainerOptions& options, bool in_parts)
     : random_(mix64(options.seed, uint64_t{0})),
       model_(in_parts ? make_in_parts(job, options) : make_model_of(job.model, options.dtype)),
-      tensors_(state_of(*model_.module)) {}
+      tensors_(state_of(*model_.module)),
+      elements_(elements_of(tensors_.parameters)) {}
 
 // The factory runs again where a part of the model gets its values. The forward and the blocks
 // that count are those of the module that stays.
@@ -41,12 +48,6 @@ void ReplicaModel::keep_only(const std::set<std::string>& names) {
   deferred_->release(others);
   deferred_->materialise(names);
   newest_ = Model();
-}
-
-int64_t ReplicaModel::parameters() const {
-  int64_t elements = 0;
-  for (const auto& [name, tensor] : tensors_.parameters) elements += tensor.numel();
-  return elements;
 }
 
 void ReplicaModel::drop_gradients() {

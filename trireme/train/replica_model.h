@@ -33,7 +33,7 @@ class ReplicaModel {
   bool is_in_parts() const { return deferred_ != nullptr; }
   // See EngineSetting::keep_only.
   void keep_only(const std::set<std::string>& names);
-  int64_t parameters() const;  // The number of elements.
+  int64_t parameters() const { return elements_; }  // The number of elements of the whole model.
   // Gradients may come from a step that was abandoned.
   void drop_gradients();
 
@@ -65,6 +65,7 @@ class ReplicaModel {
   std::unique_ptr<DeferredModel> deferred_;
   Model model_;
   const ModuleState tensors_;
+  const int64_t elements_;  // An engine may leave only parts of the tensors.
   std::optional<ParameterAverage> average_;
   std::vector<std::pair<at::Tensor, at::Tensor>> aside_;  // A tensor, and its old value.
   std::vector<at::Tensor> before_step_;                   // The buffers before the step.

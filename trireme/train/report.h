@@ -40,7 +40,7 @@ struct Report {
   // [rank]: the elements of parameters that it updated in its last step; 0 before the first step
   // of a generation.
   std::vector<int64_t> updated_elements;
-  Json mesh, bubble;  // Null, or those of Engine::facts_for_report().
+  Json mesh, bubble;               // Null, or those of Engine::facts_for_report().
   double train_loss = 0;           // Mean over the last steps, as many as an epoch has.
   std::optional<Evaluation> eval;  // The evaluation at the end.
   double samples_per_second = 0;   // Speed of training steps alone, for all replicas together.

@@ -39,13 +39,10 @@ class Copies : public ParameterKeeper {
   void forward_without_samples(size_t, size_t) override {}
   void backward_without_samples(size_t, size_t) override {}
 
-  void backward_ended(bool is_last) override {
-    if (is_last) start();
-  }
+  void backward_ended(bool) override {}
 
   void reduce() override {
-    if (!has_started_) start();  // This rank had no sample.
-    has_started_ = false;
+    start();
     const at::NoGradGuard no_grad;
     std::vector<bool> used = has_gradient(updated_);
     for (size_t b = 0; b < travelling_.size(); ++b) {
@@ -60,6 +57,8 @@ class Copies : public ParameterKeeper {
     }
     travelling_.clear();
   }
+
+  std::vector<NamedTensor> updated() const override { return updated_; }
 
   // All replicas have the same reduced gradients, and the first one counts them.
   double squared_norm() override {
@@ -89,7 +88,6 @@ class Copies : public ParameterKeeper {
 
   void drop_gradients() override {
     travelling_.clear();
-    has_started_ = false;
     for (const OwnTensor& own : setting_.parameters) own.tensor.mutable_grad().reset();
     for (const auto& [name, tensor] : updated_) tensor.mutable_grad().reset();
   }
@@ -126,7 +124,6 @@ class Copies : public ParameterKeeper {
 
   // The gradients are complete.
   void start() {
-    has_started_ = true;
     const at::NoGradGuard no_grad;
     std::vector<NamedTensor> parameters;
     for (const OwnTensor& own : setting_.parameters) parameters.push_back({own.name, own.tensor});
@@ -154,7 +151,6 @@ class Copies : public ParameterKeeper {
   PartOptimizer optimizer_;
   const std::vector<plan::Bucket> buckets_;
   std::vector<Travelling> travelling_;
-  bool has_started_ = false;
 };
 
 }  // namespace

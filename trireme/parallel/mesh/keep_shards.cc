@@ -87,7 +87,9 @@ class Shards : public ParameterKeeper {
     for (size_t block = 0; block < needs_gradient_.size(); ++block) {
       for (const plan::RowUnit& unit : shards_.units)
         any |= unit.trainable && unit.blocks.front() <= static_cast<int>(block);
-      needs_gradient_[block] = any;
+      const bool is_entered =
+          block < setting_.enters_backward.size() && setting_.enters_backward[block];
+      needs_gradient_[block] = any || is_entered;
     }
     if (level_ == 3)
       gathered_.emplace(messages_, setting_.parameters, shards_, blocks_,
@@ -116,20 +118,23 @@ class Shards : public ParameterKeeper {
       if (needs_gradient_[block]) visitor_->before_backward(block);
   }
 
-  void backward_ended(bool is_last) override {
-    if (level_ == 1 && !is_last) return;
+  void backward_ended(bool) override {
+    if (level_ == 1) return;
     if (gathered_) gathered_->leave();
-    if (level_ == 1 || blocks_ == 0) owe_units([](const plan::RowUnit&) { return true; });
+    if (blocks_ == 0) owe_units([](const plan::RowUnit&) { return true; });
     reduce_owed_after(-1);
-    has_started_ = true;
   }
 
   void reduce() override {
-    if (level_ == 1 && !has_started_) backward_ended(true);  // This rank had no sample.
-    has_started_ = false;
+    if (level_ == 1) {
+      owe_units([](const plan::RowUnit&) { return true; });
+      reduce_owed_after(-1);
+    }
     messages_.finish_reductions();
     share_flags();
   }
+
+  std::vector<NamedTensor> updated() const override { return {}; }
 
   double squared_norm() override {
     std::vector<at::Tensor> counted;
@@ -170,7 +175,6 @@ class Shards : public ParameterKeeper {
     messages_.drop();
     if (gathered_) gathered_->leave();
     owed_.clear();
-    has_started_ = false;
   }
 
   void show(EngineState& state) const override {
@@ -303,7 +307,6 @@ class Shards : public ParameterKeeper {
   // [block]: backward visits it, because there is a trainable parameter in it or before it.
   std::vector<bool> needs_gradient_;
   std::set<size_t> owed_;  // The units of blocks that backward has entered and not yet left.
-  bool has_started_ = false;
 };
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include <trireme/parallel/mesh/foreign_state.h>
 #include <trireme/parallel/mesh/keep_shards.h>
 #include <trireme/parallel/mesh/mesh_engine.h>
+#include <trireme/parallel/mesh/mesh_rules.h>
 #include <trireme/parallel/mesh/model_forms.h>
 #include <trireme/parallel/mesh/parameter_keeper.h>
 #include <trireme/parallel/mesh/stage.h>
@@ -46,6 +47,7 @@ class MeshEngine : public Engine {
     for (auto& [name, part] : plan_.parts()) facts["plan"][name] = std::move(part);
     agree(group(), facts);
     stage_ = stage_of(blocks, tensors, *plan_.cut, pipeline_, stage_number_);
+    first_trained_block_ = first_trained(tensors, forms_);
     if (setting.keep_only) setting.keep_only(names_to_keep());
     divide_layers_of_model();
     make_keeper();
@@ -63,8 +65,8 @@ class MeshEngine : public Engine {
     counted.count_once();
     setting_.enter(Phase::exchange);
     add_up_over_dividers();
-    tied_->add_up();
     keeper_->reduce();
+    tied_->add_up();
     if (dividers().rank() > 0) mine = {};  // They have the same loss.
     const Wishes wishes = setting_.wishes();
     mine.wants_stop = wishes.stop;
@@ -200,8 +202,12 @@ class MeshEngine : public Engine {
                          .optimizer = setting_.optimizer,
                          .buckets = setting_.options.buckets,
                          .blocks = {}};
-    for (const PipelinePart& part : stage_.parts)
+    for (const PipelinePart& part : stage_.parts) {
       keeper.blocks.insert(keeper.blocks.end(), part.blocks.begin(), part.blocks.end());
+      for (size_t i = 0; i < part.blocks.size(); ++i)
+        keeper.enters_backward.push_back(static_cast<size_t>(part.first_block) + i >=
+                                         first_trained_block_);
+    }
     std::vector<NamedTensor> own;
     for (size_t i = 0; i < whole_.parameters.size(); ++i) {
       const auto& [name, tensor] = whole_.parameters[i];
@@ -214,47 +220,17 @@ class MeshEngine : public Engine {
     }
     broadcast_tensors(replicas(), own);
     broadcast_tensors(replicas(), own_buffers());
-    tied_.emplace(setting_.mesh.along(plan::kPipelineAxis), stage_.tied, own);
-    check_shards();
-    check_optimizer(own);
+    const std::string tied = stage_.tied.empty() ? "" : stage_.tied.front().name;
+    const std::string summed = summed_.empty() ? "" : summed_.front().name;
+    if (replicas().size() > 1) check_shards(shard_level(), pipeline_, tied, summed);
+    if (!parts_.empty()) check_divided_update(*setting_.optimizer(own));
     keeper_ = keep_shards(std::move(keeper), shard_level());
+    tied_.emplace(setting_.mesh.along(plan::kPipelineAxis), stage_.tied, keeper_->updated());
     foreign_.emplace(forms_);
   }
 
   int shard_level() const {
     return plan::shard_level_of(setting_.strategy, setting_.division.shard);
-  }
-
-  // Throws Error(unsupported) naming the keys if the stages cannot have shards of this level.
-  void check_shards() const {
-    if (shard_level() == 0 || stages().size() == 1) return;
-    if (!stage_.tied.empty())
-      throw Error(ErrorCode::unsupported, "parallel",
-                  fmt::format("'{}' is on several stages, and shard.level {} divides it there "
-                              "in different ways",
-                              stage_.tied.front().name, shard_level()),
-                  "shard.level 0, or a model without tied weights");
-    const bool splits = std::ranges::any_of(
-        pipeline_.steps[static_cast<size_t>(stage_number_)],
-        [](const auto& step) { return step.task == plan::PipelineTask::weight_gradient; });
-    if (splits && shard_level() > 1)
-      throw Error(
-          ErrorCode::unsupported, "parallel",
-          fmt::format("pipeline.schedule computes gradients of weights later than backward "
-                      "leaves a block, where shard.level {} reduces them",
-                      shard_level()),
-          "pipeline.schedule=1f1b, or shard.level 1");
-  }
-
-  // Throws Error(unsupported) if the optimizer needs norms of layers that are divided.
-  void check_optimizer(const std::vector<NamedTensor>& own) const {
-    if (parts_.empty()) return;
-    const std::string kind = kind_of(*setting_.optimizer(own));
-    if (kind != "Lars" && kind != "Lamb") return;
-    throw Error(ErrorCode::unsupported, "parallel",
-                fmt::format("mesh.tensor is {}, and a step of {} needs the norms of whole layers",
-                            dividers().size(), kind),
-                "mesh.tensor=1, or the optimizer SGD, Adam, AdamW, RMSprop or Adagrad");
   }
 
   void make_runner() {
@@ -377,6 +353,7 @@ class MeshEngine : public Engine {
   const plan::PipelinePlan pipeline_;
   const int stage_number_;
   Stage stage_;
+  size_t first_trained_block_ = 0;  // Of the model.
   std::unique_ptr<ParameterKeeper> keeper_;
   std::optional<TiedGradients> tied_;
   std::optional<ForeignState> foreign_;

@@ -31,6 +31,14 @@ std::vector<plan::TensorSpec> as_updated(std::vector<plan::TensorSpec> specs) {
   return specs;
 }
 
+size_t first_trained(const std::vector<BlockTensors>& tensors,
+                     const std::vector<plan::TensorSpec>& forms) {
+  for (size_t block = 0; block < tensors.size(); ++block)
+    for (const plan::TensorSpec& spec : forms)
+      if (spec.trainable && tensors[block].parameters.contains(spec.name)) return block;
+  return tensors.size();
+}
+
 std::vector<plan::BlockCost> costs_of(const std::vector<Block>& blocks,
                                       const std::vector<BlockTensors>& tensors,
                                       const std::vector<plan::TensorSpec>& forms) {

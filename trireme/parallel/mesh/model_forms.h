@@ -15,6 +15,10 @@ std::vector<plan::TensorSpec> forms_of(const MeshRank& mesh, const Model& model,
 std::vector<plan::TensorSpec> as_updated(std::vector<plan::TensorSpec> specs);
 Json to_json(const std::vector<plan::TensorSpec>& specs);
 
+// The first block with a parameter that is trained; the number of blocks if there is none.
+size_t first_trained(const std::vector<BlockTensors>& tensors,
+                     const std::vector<plan::TensorSpec>& forms);
+
 // The costs of blocks by which they are cut.
 std::vector<plan::BlockCost> costs_of(const std::vector<Block>& blocks,
                                       const std::vector<BlockTensors>& tensors,

@@ -29,6 +29,9 @@ struct KeeperSetting {
   OptimizerFactory optimizer;
   plan::BucketOptions buckets;
   std::vector<Block> blocks;  // Those of this rank; empty if the model names none.
+  // [block]: backward enters it, because it or a block before it, on any rank, has parameters that
+  // are trained.
+  std::vector<bool> enters_backward;
 };
 
 // Used by one thread. Between steps all keepers have the state of the same step.
@@ -44,13 +47,17 @@ class ParameterKeeper {
   // and their backward, and then backward_ended() as the others do.
   virtual void forward_without_samples(size_t first, size_t last) = 0;
   virtual void backward_without_samples(size_t first, size_t last) = 0;
-  // The backward of a micro-batch has left its part in each parameter's .grad. After the last one
-  // of a step nothing is added. It may start operations along the data axis: all ranks there make
-  // the same calls, also those without samples in the micro-batch.
+  // The backward of a micro-batch has left its part in each parameter's .grad. Between the last
+  // one of a step and reduce() the engine may add to gradients that are still whole (level 0, 1).
+  // It may start operations along the data axis: all ranks there make the same calls, also those
+  // without samples in the micro-batch.
   virtual void backward_ended(bool is_last) = 0;
   // COLLECTIVE along the data axis. Adds the gradients up over the replicas. A replica without a
   // gradient that others have contributes zeros.
   virtual void reduce() = 0;
+  // What the optimizer updates, with the reduced gradients: the parameters or their masters. Empty
+  // if this rank has only rows of them.
+  virtual std::vector<NamedTensor> updated() const = 0;
   // After reduce(): the squared L2 norm of the gradients that this rank counts, in float64. The
   // sum over all ranks is that of the whole gradient. NaN or infinite if a value is.
   virtual double squared_norm() = 0;

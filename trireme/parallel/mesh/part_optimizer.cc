@@ -32,7 +32,7 @@ void PartOptimizer::step() {
 }
 
 void PartOptimizer::step_divided(Group& group, const plan::RowShards& shards) {
-  if (!fused_->layerwise()) return step();
+  if (!fused_ || !fused_->layerwise()) return step();
   const at::NoGradGuard no_grad;
   const std::vector<int> used = fused_->begin_step(with_gradients());
   const at::Tensor squares = at::zeros({2 * std::ssize(used)}, at::kDouble);

@@ -19,7 +19,7 @@ class PartOptimizer {
 
   // Whether it updates each element by itself, but for norms of whole parameters that
   // step_divided() adds up. No optimizer of the user's own is known to.
-  bool can_be_divided() const { return fused_ != nullptr; }
+  bool can_be_divided() const { return fused_ != nullptr || updated_.empty(); }
   // Updates the parts that have gradients.
   void step();
   // The same for rows that all ranks of `group` own together. COLLECTIVE if the optimizer needs

@@ -1,7 +1,9 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/full_like.h>
 #include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 #include <trireme/base/error.h>
 #include <trireme/base/hash.h>
@@ -44,6 +46,27 @@ Tensors leaves_of(std::vector<Item> items) {
     leaves.push_back(std::move(tensor));
   }
   return leaves;
+}
+
+// A tensor in the same memory, on which a block may work in place. Autograd allows that neither
+// for a leaf nor for a view of one.
+class Received : public torch::autograd::Function<Received> {
+ public:
+  static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& leaf) {
+    return at::empty({0}, leaf.options().requires_grad(false))
+        .set_(leaf.storage(), leaf.storage_offset(), leaf.sizes(), leaf.strides());
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext*,
+                                                 const torch::autograd::variable_list& gradients) {
+    return gradients;
+  }
+};
+
+Tensors received(const Tensors& leaves) {
+  Tensors tensors;
+  for (const at::Tensor& leaf : leaves)
+    tensors.push_back(leaf.requires_grad() ? Received::apply(leaf) : leaf);
+  return tensors;
 }
 
 // Throws Error(invalid_argument) unless a block can hand its outputs to another stage.
@@ -140,7 +163,10 @@ void PipelineRunner::forward(const plan::PipelineStep& step, Pass& pass, Contrib
   const PipelinePart& own = part(step.part);
   {
     const Autocast mixed(setting_.autocast);
-    live.outputs = run_blocks(own, live.inputs, pass, step.microbatch);
+    // What came in a message has no other user. Between parts of one stage it has.
+    const bool is_alone = plan_.needs(step).has_value();
+    live.outputs =
+        run_blocks(own, is_alone ? received(live.inputs) : live.inputs, pass, step.microbatch);
     if (is_last_part(step.part)) {
       const at::Tensor output = only_output(own.blocks.back(), live.outputs);
       live.outputs = {setting_.loss(output, batch)};
