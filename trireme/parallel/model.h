@@ -64,6 +64,8 @@ struct Model {
 at::Tensor output_of(const Model& model, const Batch& batch);
 // Runs one block after the other.
 at::Tensor output_of(const std::vector<Block>& blocks, Tensors inputs);
+// The one tensor that the last block gave. Throws Error(invalid_argument) if there are several.
+const at::Tensor& only_output(const std::vector<Block>& blocks, const Tensors& outputs);
 // Throws Error(invalid_argument) that names the problem: no module or no forward; no input, or one
 // twice; a block without forward; two blocks with one name; a parameter or buffer that is in no
 // block. Tied tensors may be in several.

@@ -9,7 +9,13 @@ namespace {
 // Each has its row in plan/strategy.cc too. These three differ only in where their ranks run.
 config::Registry<Strategy>& known_strategies() {
   static const Strategy data_parallel{make_data_parallel_engine,
-                                      {true, true, true, true, true, true}};
+                                      {.clip_norm = true,
+                                       .compression = true,
+                                       .local_steps = true,
+                                       .virtual_shards = true,
+                                       .loss_scaling = true,
+                                       .sync_batch_norm = true,
+                                       .memory = true}};
   static config::Registry<Strategy> known("strategy",
                                           {{"one_device", data_parallel},
                                            {"mirrored", data_parallel},

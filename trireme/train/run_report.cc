@@ -76,6 +76,7 @@ void RunReport::complete(const Progress& progress, const RunLength& length, Gene
   report.plan_digest = generation.plan().digest();
   add_exchange();
   report.updated_elements = gather_numbers(group, updated_elements_);
+  add_memory(group, generation.engine().memory_use());
   report.parameters_sha256 = sha256_of(model.tensors().parameters);
   report.train_loss = progress.mean_loss(generation.loader().batches_per_epoch());
   report.generations = generations(group, generation_facts);
@@ -107,6 +108,13 @@ void RunReport::add_exchange() {
   Report& report = result_.report;
   report.exchange_operations_per_step = static_cast<double>(exchanged_.operations) / exchanges_;
   report.exchange_bytes_per_step = static_cast<double>(exchanged_.bytes_sent) / exchanges_;
+}
+
+void RunReport::add_memory(Group& group, const MemoryUse& own) {
+  Report& report = result_.report;
+  report.activation_bytes = gather_numbers(group, own.activation_bytes);
+  report.predicted_activation_bytes = gather_numbers(group, own.predicted_activation_bytes);
+  report.parameter_bytes = gather_numbers(group, own.parameter_bytes);
 }
 
 // Adds sums over processes; one replica of each process reports for it.
