@@ -14,10 +14,19 @@ TEST(Report, HasTheKeysThatScriptsRead) {
   for (const char* key :
        {"steps", "epochs", "workers", "world_size", "strategy", "loss_history", "train_loss",
         "eval", "samples_per_second", "wall_seconds", "cpu_seconds", "peak_pss_bytes",
-        "checkpoint", "parameters_sha256", "cost"})
+        "checkpoint", "parameters_sha256", "cost", "activation_bytes", "parameter_bytes"})
     EXPECT_TRUE(json.contains(key)) << key;
   EXPECT_EQ(json["eval"], (Json{{"loss", 0.25}, {"accuracy", 0.75}, {"samples", 8}}));
   EXPECT_EQ(json["loss_history"], (Json{1.5, 0.5}));
+}
+
+TEST(Report, HasTheMemoryOfEachRank) {
+  Report report;
+  report.activation_bytes = {1000, 0};
+  report.predicted_activation_bytes = {990, 0};
+  EXPECT_EQ(report.to_json()["activation_bytes"],
+            (Json::array({{{"measured", 1000}, {"predicted", 990}},
+                          {{"measured", nullptr}, {"predicted", nullptr}}})));
 }
 
 TEST(Report, WithoutEvaluationSaysNull) { EXPECT_TRUE(Report().to_json()["eval"].is_null()); }

@@ -80,6 +80,7 @@ class DataParallelEngine : public Engine {
   double loss_scale() const override { return replica_.loss_scale(); }
   bool shares_parameters() const override { return replica_.shares_parameters(); }
   bool is_torn() const override { return replica_.is_torn(); }
+  MemoryUse memory_use() const override { return passes_.memory_use(); }
 
  private:
   void compute(const Batch& batch, int passes) {

@@ -14,6 +14,7 @@
 #include <trireme/comm/mesh_rank.h>
 #include <trireme/data/batch.h>
 #include <trireme/parallel/data_parallel_options.h>
+#include <trireme/parallel/memory_options.h>
 #include <trireme/parallel/model.h>
 #include <trireme/parallel/optimizer.h>
 #include <trireme/parallel/state_view.h>
@@ -89,6 +90,7 @@ struct EngineSetting {
   LossFunction loss;
   DataParallelOptions options;
   plan::DivisionOptions division;          // Of the model and its state.
+  MemoryOptions memory;  // ReplicaEngine and the strategies that ship follow it.
   std::optional<at::ScalarType> autocast;  // Forward and loss run under it.
   uint64_t seed = 0;
   ReplicaRandom* random = nullptr;  // Seeded anew before each step; outlives the engine.
@@ -119,6 +121,14 @@ struct IncomingState {
   // Rank 0's parameters and buffers have been read from a checkpoint just now. Otherwise they are
   // those with which the engine was made.
   bool model_is_new = false;
+};
+
+// The memory that this rank's part of the model took so far. 0: not known.
+struct MemoryUse {
+  // The largest number of bytes of activations that were held at once, and the number that the plan
+  // of the memory predicts.
+  int64_t activation_bytes = 0, predicted_activation_bytes = 0;
+  int64_t parameter_bytes = 0;
 };
 
 // Used by one thread. begin_load() may come again with an older state, if the newest turns out to
@@ -168,6 +178,7 @@ class Engine {
   // COLLECTIVE. More members for the report (train/report.h), the same on every rank: "mesh",
   // "bubble".
   virtual Json facts_for_report() { return Json::object(); }
+  virtual MemoryUse memory_use() const { return {}; }
   // True if all ranks of a host work on one copy of the parameters.
   virtual bool shares_parameters() const { return false; }
   // True after an error if the state may belong to no step at all. No rank continues from it.
@@ -183,6 +194,7 @@ struct StrategyFeatures {
   bool virtual_shards = false;
   bool loss_scaling = false;  // With it, parameters of 16 bits.
   bool sync_batch_norm = false;
+  bool memory = false;  // Follows EngineSetting::memory.
   // The ranks are equal after each step, so that guard.check_replicas_every can compare them, and
   // each of them has the whole state.
   bool equal_replicas = true;

@@ -64,11 +64,15 @@ at::Tensor output_of(const Model& model, const Batch& batch) {
 
 at::Tensor output_of(const std::vector<Block>& blocks, Tensors inputs) {
   for (const Block& block : blocks) inputs = block.forward(inputs);
-  if (inputs.size() != 1)
+  return only_output(blocks, inputs);
+}
+
+const at::Tensor& only_output(const std::vector<Block>& blocks, const Tensors& outputs) {
+  if (outputs.size() != 1)
     refuse_model(fmt::format("the last block '{}' gives {} tensors",
-                             blocks.empty() ? "" : blocks.back().name, inputs.size()),
+                             blocks.empty() ? "" : blocks.back().name, outputs.size()),
                  "one tensor, the model's output");
-  return inputs[0];
+  return outputs[0];
 }
 
 void check(const Model& model) {

@@ -73,6 +73,8 @@ at::Tensor output_of(const std::vector<Block>& blocks, Tensors inputs);
 // only; its block throws Error(invalid_argument) that names it. Throws the same if there are no
 // children.
 Model model_of(const std::shared_ptr<torch::nn::SequentialImpl>& net);
+// The one tensor that the last block gave. Throws Error(invalid_argument) if there are several.
+const at::Tensor& only_output(const std::vector<Block>& blocks, const Tensors& outputs);
 // Throws Error(invalid_argument) that names the problem: no module or no forward; no input, or one
 // twice; a block without forward; two blocks with one name; a parameter or buffer that is in no
 // block. Tied tensors may be in several.

@@ -6,11 +6,11 @@
 
 namespace trireme {
 
-void Passes::compute(const Batch& batch, int passes, const Backward& backward) const {
+void Passes::compute(const Batch& batch, int passes, const Backward& backward) {
   for (int number = 0; number < passes; ++number) {
     const auto [from, to] = plan::DataPlan::share(batch.size(), number, passes);
     if (from == to) {
-      compute_nothing(batch, backward);
+      compute_nothing(batch, number == 0, backward);
       continue;
     }
     setting_.enter(Phase::forward);
@@ -20,8 +20,9 @@ void Passes::compute(const Batch& batch, int passes, const Backward& backward) c
     at::Tensor loss;
     {
       const Autocast mixed(setting_.autocast);
+      if (number == 0) memory_.begin_step(pass);
       const auto together = norms_together();
-      loss = setting_.loss(output_of(setting_.model, pass), pass);
+      loss = memory_.loss_of(pass);
     }
     setting_.enter(Phase::backward);
     backward(loss, to - from, number + 1 == passes);
@@ -35,11 +36,13 @@ std::optional<SyncBatchNorm> Passes::norms_together() const {
 
 // Computes nothing on a replica without samples, unless the batch norms of other replicas wait
 // for it.
-void Passes::compute_nothing(const Batch& batch, const Backward& backward) const {
-  const auto together = norms_together();
-  if (!together) return backward({}, 0, /*is_last=*/false);
+void Passes::compute_nothing(const Batch& batch, bool is_first, const Backward& backward) {
+  if (!setting_.norm_group) return backward({}, 0, /*is_last=*/false);
   const Autocast mixed(setting_.autocast);
-  backward(output_of(setting_.model, batch.part(0, 0)).sum(), 0, /*is_last=*/false);
+  const Batch nothing = batch.part(0, 0);
+  if (is_first) memory_.begin_step(nothing);
+  const auto together = norms_together();
+  backward(memory_.output_of(nothing).sum(), 0, /*is_last=*/false);
 }
 
 }  // namespace trireme

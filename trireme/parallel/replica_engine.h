@@ -29,6 +29,7 @@ class ReplicaEngine : public Engine {
   void set_rates(std::span<const double> rates) override { optimizer_state_.set_rates(rates); }
   const plan::EnginePlan& plan() const override { return plan_; }
   bool is_torn() const override { return updating_; }
+  MemoryUse memory_use() const override { return passes_.memory_use(); }
 
  protected:
   // Both are called once in a step, with autograd off, and only if the losses of all ranks are

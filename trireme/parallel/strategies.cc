@@ -37,7 +37,13 @@ std::unique_ptr<Engine> make_sharded_engine(const EngineSetting& setting) {
 // in where their ranks run, and the others in the axes of their mesh.
 config::Registry<Strategy>& known_strategies() {
   static const Strategy data_parallel{make_data_parallel_engine,
-                                      {true, true, true, true, true, true}};
+                                      {.clip_norm = true,
+                                       .compression = true,
+                                       .local_steps = true,
+                                       .virtual_shards = true,
+                                       .loss_scaling = true,
+                                       .sync_batch_norm = true,
+                                       .memory = true}};
   static const Strategy mesh{make_mesh_engine,
                              {.clip_norm = true,
                               .loss_scaling = true,

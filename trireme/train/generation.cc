@@ -89,6 +89,7 @@ EngineSetting engine_setting_of(const TrainerOptions& options, const Job& job, R
                      .loss_scaling = options.loss_scaling,
                      .accept = acceptance_of(options, guard)};
   setting.division = options.division;
+  setting.memory = options.memory;
   setting.autocast = to_torch(options.autocast);
   setting.seed = options.seed;
   setting.random = &model.random();

@@ -26,6 +26,7 @@ Json Report::to_json() const {
                       : Json(nullptr);
   // A figure is null if no step was run.
   const auto measured = [](double value) { return value > 0 ? number(value) : Json(nullptr); };
+  const auto known = [](int64_t bytes) { return bytes > 0 ? Json(bytes) : Json(nullptr); };
   json["skipped_steps"] = skipped_steps;
   json["samples"] = samples.to_json();
   json["precision"] = precision;
@@ -39,6 +40,11 @@ Json Report::to_json() const {
   json["updated_elements"] = updated_elements;
   json["mesh"] = mesh;
   json["bubble"] = bubble;
+  json["activation_bytes"] = Json::array();
+  for (size_t rank = 0; rank < activation_bytes.size(); ++rank)
+    json["activation_bytes"].push_back({{"measured", known(activation_bytes[rank])},
+                                        {"predicted", known(predicted_activation_bytes[rank])}});
+  json["parameter_bytes"] = parameter_bytes;
   json["samples_per_second"] = measured(samples_per_second);
   json["wall_seconds"] = wall_seconds;
   json["seconds_to_first_step"] = measured(seconds_to_first_step);

@@ -41,6 +41,9 @@ struct Report {
   // of a generation.
   std::vector<int64_t> updated_elements;
   Json mesh, bubble;               // Null, or those of Engine::facts_for_report().
+  // [rank]: the largest number of bytes of activations that it held at once, what the plan of the
+  // memory predicted (0: there is no plan), and the bytes of its parameters. 0: not known.
+  std::vector<int64_t> activation_bytes, predicted_activation_bytes, parameter_bytes;
   double train_loss = 0;           // Mean over the last steps, as many as an epoch has.
   std::optional<Evaluation> eval;  // The evaluation at the end.
   double samples_per_second = 0;   // Speed of training steps alone, for all replicas together.

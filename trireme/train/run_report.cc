@@ -81,6 +81,8 @@ void RunReport::complete(const Progress& progress, const RunLength& length, Gene
   report.mesh = of_engine.value("mesh", Json());
   report.bubble = of_engine.value("bubble", Json());
   report.parameters_sha256 = hash_of_parameters(generation.engine().state().tensors, group);
+  add_memory(group, generation.engine().memory_use());
+  report.parameters_sha256 = sha256_of(model.tensors().parameters);
   report.train_loss = progress.mean_loss(generation.loader().batches_per_epoch());
   report.generations = generations(group, generation_facts);
   if (group.rank() == 0) report.times = setting_.world.times();
@@ -111,6 +113,13 @@ void RunReport::add_exchange() {
   Report& report = result_.report;
   report.exchange_operations_per_step = static_cast<double>(exchanged_.operations) / exchanges_;
   report.exchange_bytes_per_step = static_cast<double>(exchanged_.bytes_sent) / exchanges_;
+}
+
+void RunReport::add_memory(Group& group, const MemoryUse& own) {
+  Report& report = result_.report;
+  report.activation_bytes = gather_numbers(group, own.activation_bytes);
+  report.predicted_activation_bytes = gather_numbers(group, own.predicted_activation_bytes);
+  report.parameter_bytes = gather_numbers(group, own.parameter_bytes);
 }
 
 // Adds sums over processes; one replica of each process reports for it.

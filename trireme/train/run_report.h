@@ -41,6 +41,7 @@ class RunReport : public monitor::EventSink {
 
   void add_counts(const Progress& progress, const RunLength& length);
   void add_exchange();
+  void add_memory(Group& group, const MemoryUse& own);
   void add_process_totals(Group& group);
   Json generations(const Group& group, const Json& facts);
 

@@ -6,6 +6,7 @@
 #include <trireme/monitor/resources.h>
 #include <trireme/monitor/sink.h>
 #include <trireme/parallel/grad_scaler.h>
+#include <trireme/parallel/memory_options.h>
 #include <trireme/plan/bucket_plan.h>
 #include <trireme/plan/data_parallel_plan.h>
 #include <trireme/plan/division.h>
@@ -78,6 +79,7 @@ struct TrainerOptions {
   // this number of parts.
   int accumulate = 1;
   double clip_norm = 0;
+  MemoryOptions memory;  // Where activations are between forward and backward.
   // If above 0, an average of the parameters is kept, and evaluation uses it.
   double ema_decay = 0;
   bool sync_batch_norm = false;  // Batch norm over the samples of all replicas.

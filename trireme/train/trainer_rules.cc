@@ -110,6 +110,7 @@ int replicas_per_worker(const TrainerOptions& options, const std::string& strate
 void check(const TrainerOptions& options) {
   config::check_values(options);
   check(options.guard);
+  check(options.memory);
   check(options.rate_scaling);
   check(options.resize, options.batch);
   check_schedule_of(options);

@@ -1,0 +1,116 @@
+#include <ATen/core/Tensor.h>
+#include <torch/nn/module.h>
+
+#include <fmt/format.h>
+#include <trireme/base/error.h>
+#include <trireme/parallel/activation_measure.h>
+#include <trireme/parallel/activation_memory.h>
+#include <trireme/parallel/module_state.h>
+#include <algorithm>
+
+namespace trireme {
+namespace {
+
+constexpr int64_t kLeastCompressedBytes = 64 << 10;
+
+std::vector<Block> blocks_of(const Model& model) {
+  if (!model.blocks.empty()) return model.blocks;
+  return {{"model", {model.module}, [forward = model.forward](const Tensors& inputs) {
+             return Tensors{forward(inputs)};
+           }}};
+}
+
+std::vector<at::Tensor> buffers_of(const Block& block) {
+  std::vector<at::Tensor> buffers;
+  for (const auto& module : block.modules)
+    for (const auto& [name, tensor] : state_of(*module).buffers) buffers.push_back(tensor);
+  return buffers;
+}
+
+std::shared_ptr<const StorageSet> storages_of_batch(const Batch& batch) {
+  auto storages = std::make_shared<StorageSet>();
+  const auto add = [&](const at::Tensor& tensor) {
+    if (tensor.defined() && tensor.has_storage())
+      storages->insert(tensor.storage().unsafeGetStorageImpl());
+  };
+  add(batch.data);
+  add(batch.target);
+  for (const auto& [name, tensor] : batch.more) add(tensor);
+  return storages;
+}
+
+}  // namespace
+
+ActivationMemory::ActivationMemory(const Model& model, ReplicaRandom* random)
+    : inputs_(model.inputs),
+      blocks_(blocks_of(model)),
+      decisions_(blocks_.size(), plan::MemoryDecision::keep),
+      of_model_(std::make_shared<const StorageSet>(storages_of(*model.module))) {
+  for (const Block& block : blocks_)
+    recomputed_.emplace_back(RecomputeSetting{block.forward, buffers_of(block), random});
+}
+
+ActivationMemory::~ActivationMemory() = default;
+
+void ActivationMemory::decide(const std::vector<plan::MemoryDecision>& decisions,
+                              const SwapOptions& swap) {
+  if (decisions.size() != blocks_.size())
+    throw Error(
+        ErrorCode::invalid_argument, "parallel",
+        fmt::format("{} decisions for the memory of {} blocks", decisions.size(), blocks_.size()),
+        "one for each block");
+  const auto any = [&](plan::MemoryDecision each) {
+    return std::ranges::count(decisions, each) > 0;
+  };
+  if (any(plan::MemoryDecision::swap) && !file_.place) file_.place = make_swap_store(swap, bytes_);
+  if (any(plan::MemoryDecision::compress) && !small_.place)
+    small_.place = make_bfloat16_place(kLeastCompressedBytes, bytes_);
+  decisions_ = decisions;
+}
+
+std::shared_ptr<const KeeperSetting> ActivationMemory::keeper(
+    const std::string& place, std::shared_ptr<const StorageSet> of_batch) const {
+  return std::make_shared<KeeperSetting>(
+      KeeperSetting{place, bytes_, of_model_, std::move(of_batch)});
+}
+
+at::Tensor ActivationMemory::output_of(const Batch& batch, const Surroundings& surroundings) {
+  const auto of_batch = storages_of_batch(batch);
+  Tensors tensors;
+  for (const std::string& name : inputs_) tensors.push_back(batch.tensor(name));
+  for (size_t i = 0; i < blocks_.size(); ++i)
+    tensors =
+        run(i, tensors, keeper("the block '" + blocks_[i].name + "'", of_batch), surroundings);
+  return only_output(blocks_, tensors);
+}
+
+Tensors ActivationMemory::run(size_t block, const Tensors& inputs,
+                              std::shared_ptr<const KeeperSetting> keeper,
+                              const Surroundings& surroundings) {
+  const auto under = [&](SavedTensorKeeper& saved) {
+    const SavedTensorScope scope(&saved);
+    return blocks_[block].forward(inputs);
+  };
+  const auto in = [&](const Place& place) {
+    StoredTensors stored(std::move(keeper), place.place, place.known);
+    return under(stored);
+  };
+  switch (decisions_[block]) {
+    case plan::MemoryDecision::recompute:
+      return recomputed_[block](inputs, std::move(keeper), surroundings);
+    case plan::MemoryDecision::swap: return in(file_);
+    case plan::MemoryDecision::compress: return in(small_);
+    case plan::MemoryDecision::keep: break;
+  }
+  KeptTensors kept(std::move(keeper));
+  return under(kept);
+}
+
+at::Tensor ActivationMemory::keep(const std::string& place, const Batch& batch,
+                                  const std::function<at::Tensor()>& compute) {
+  KeptTensors kept(keeper(place, storages_of_batch(batch)));
+  const SavedTensorScope scope(&kept);
+  return compute();
+}
+
+}  // namespace trireme

@@ -1,0 +1,68 @@
+// Runs a model's blocks so that their activations are where the decisions say. Output and
+// gradients are those of model.forward; only compressed blocks change gradients a little.
+#pragma once
+#include <ATen/core/Tensor.h>
+#include <trireme/parallel/model.h>
+#include <trireme/plan/memory_plan.h>
+#include <trireme/tensor/activation_bytes.h>
+#include <trireme/tensor/recompute.h>
+#include <trireme/tensor/stored_tensors.h>
+#include <trireme/tensor/swap_store.h>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace trireme {
+
+class ReplicaRandom;
+
+// Used by the thread that computes. Graphs may outlive it.
+class ActivationMemory {
+ public:
+  // Sets up what forward needs around a recomputation in backward, until the result is released.
+  using Surroundings = RecomputedBlock::Surroundings;
+
+  // A model without blocks counts as one, with the name "model". `random`: the thread's random
+  // numbers, or null for those of LibTorch's default generator. They outlive all graphs.
+  explicit ActivationMemory(const Model& model, ReplicaRandom* random = nullptr);
+  ~ActivationMemory();
+
+  const std::vector<Block>& blocks() const { return blocks_; }
+  // At the beginning every block is kept. Throws Error(invalid_argument) unless there is one
+  // decision for each block, and Error(io) if the folder of swapped blocks cannot be used.
+  void decide(const std::vector<plan::MemoryDecision>& decisions, const SwapOptions& swap);
+  const std::vector<plan::MemoryDecision>& decisions() const { return decisions_; }
+
+  // Runs the blocks one after the other.
+  at::Tensor output_of(const Batch& batch, const Surroundings& surroundings = {});
+  // Runs other code, such as the loss. It is kept, and counted.
+  at::Tensor keep(const std::string& place, const Batch& batch,
+                  const std::function<at::Tensor()>& compute);
+
+  // The storages of the model's parameters and buffers.
+  const StorageSet& of_model() const { return *of_model_; }
+  // Counts the activations that are held in memory.
+  const ActivationBytes& bytes() const { return *bytes_; }
+
+ private:
+  Tensors run(size_t block, const Tensors& inputs, std::shared_ptr<const KeeperSetting> keeper,
+              const Surroundings& surroundings);
+  std::shared_ptr<const KeeperSetting> keeper(const std::string& place,
+                                              std::shared_ptr<const StorageSet> of_batch) const;
+
+  std::vector<std::string> inputs_;
+  std::vector<Block> blocks_;
+  std::vector<plan::MemoryDecision> decisions_;
+  std::vector<RecomputedBlock> recomputed_;
+  std::shared_ptr<ActivationBytes> bytes_ = std::make_shared<ActivationBytes>();
+  std::shared_ptr<const StorageSet> of_model_;
+  struct Place {
+    std::shared_ptr<StoragePlace> place;
+    std::shared_ptr<StoredTensors::KnownStorages> known =
+        std::make_shared<StoredTensors::KnownStorages>();
+  };
+  Place file_, small_;
+};
+
+}  // namespace trireme

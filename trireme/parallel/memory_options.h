@@ -1,0 +1,28 @@
+// The options of a run's memory, and the rules for single blocks. No torch.
+#pragma once
+#include <trireme/config/rows.h>
+#include <trireme/plan/memory_plan.h>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace trireme {
+
+struct MemoryOptions {
+  // none, recompute, swap, or auto, which takes whatever costs the least time.
+  std::string policy = "none";
+  int64_t budget = 0;    // Bytes of activations for each replica; 0: none.
+  std::string rules;     // "pattern=decision,...", for the names of blocks.
+  std::string swap_dir;  // The folder of swap files.
+
+  bool is_plain() const { return policy == "none" && rules.empty(); }
+};
+config::Rows rows_of(const MemoryOptions*);
+
+// Throws Error(invalid_argument) that names the wrong part.
+std::vector<plan::MemoryRule> parse_memory_rules(const std::string& text);
+
+// Throws Error(invalid_argument) if options do not fit together.
+void check(const MemoryOptions& options);
+
+}  // namespace trireme

@@ -1,0 +1,43 @@
+// The memory of a replica's steps: it measures the model in the first one, plans, and runs every
+// forward under the plan.
+#pragma once
+#include <trireme/parallel/activation_memory.h>
+#include <trireme/parallel/engine.h>
+#include <trireme/plan/memory_plan.h>
+#include <optional>
+
+namespace trireme {
+
+// Used by one thread.
+class StepMemory {
+ public:
+  // `setting` must outlive the object. Throws Error(invalid_argument) if its MemoryOptions do not
+  // fit together.
+  explicit StepMemory(const EngineSetting& setting);
+
+  // Called before the passes of each step, with the first of them, under its autocast. The first
+  // call that has samples plans. With batch norms over all replicas the first call is COLLECTIVE,
+  // and every replica takes rank 0's decisions: their backwards meet in the same order. Throws
+  // Error(invalid_argument) if no plan keeps the budget (with the least that works).
+  void begin_step(const Batch& pass);
+  // The loss of a pass, or the model's output if it has no samples.
+  at::Tensor loss_of(const Batch& pass);
+  at::Tensor output_of(const Batch& pass);
+
+  MemoryUse use() const;
+
+ private:
+  bool is_plain() const { return setting_.memory.is_plain(); }
+  plan::MemoryPlan planned(const Batch& pass);
+  plan::MemoryPlanOptions plan_options() const;
+  std::vector<plan::MemoryDecision> of_first_rank(std::vector<plan::MemoryDecision> mine) const;
+  ActivationMemory::Surroundings surroundings() const;
+
+  const EngineSetting& setting_;
+  ActivationMemory memory_;
+  std::optional<plan::MemoryPlan> plan_;
+  bool is_ready_ = false;
+  int64_t steps_ = 0;
+};
+
+}  // namespace trireme
