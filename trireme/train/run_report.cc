@@ -82,7 +82,6 @@ void RunReport::complete(const Progress& progress, const RunLength& length, Gene
   report.bubble = of_engine.value("bubble", Json());
   report.parameters_sha256 = hash_of_parameters(generation.engine().state().tensors, group);
   add_memory(group, generation.engine().memory_use());
-  report.parameters_sha256 = sha256_of(model.tensors().parameters);
   report.train_loss = progress.mean_loss(generation.loader().batches_per_epoch());
   report.generations = generations(group, generation_facts);
   if (group.rank() == 0) report.times = setting_.world.times();

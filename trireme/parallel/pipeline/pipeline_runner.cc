@@ -80,13 +80,6 @@ void check_outputs(const Block& block, const Tensors& outputs) {
                 "a block that gives at least one tensor, and only defined ones");
 }
 
-const at::Tensor& only_output(const Block& last, const Tensors& outputs) {
-  if (outputs.size() == 1) return outputs[0];
-  throw Error(ErrorCode::invalid_argument, "pipeline",
-              fmt::format("the last block '{}' gives {} tensors", last.name, outputs.size()),
-              "one tensor, the model's output");
-}
-
 }  // namespace
 
 PipelineRunner::PipelineRunner(const EngineSetting& setting, std::shared_ptr<Group> stages,
@@ -168,7 +161,7 @@ void PipelineRunner::forward(const plan::PipelineStep& step, Pass& pass, Contrib
     live.outputs =
         run_blocks(own, is_alone ? received(live.inputs) : live.inputs, pass, step.microbatch);
     if (is_last_part(step.part)) {
-      const at::Tensor output = only_output(own.blocks.back(), live.outputs);
+      const at::Tensor output = only_output(own.blocks, live.outputs);
       live.outputs = {setting_.loss(output, batch)};
       mine.loss_sum += live.outputs[0].detach().item<double>() * static_cast<double>(batch.size());
       mine.samples += batch.size();
@@ -298,7 +291,7 @@ at::Tensor PipelineRunner::evaluate(const Batch& batch) {
     const plan::PipelineStep step{PipelineTask::forward, 0, number};
     Tensors tensors = inputs_of(step, batch);
     for (const Block& block : own->blocks) tensors = block.forward(tensors);
-    if (is_last_part(number)) return only_output(own->blocks.back(), tensors);
+    if (is_last_part(number)) return only_output(own->blocks, tensors);
     hand_on(step, tensors);
   }
   mail_.finish();
