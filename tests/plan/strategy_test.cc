@@ -23,8 +23,11 @@ std::string refusal(const std::string& name, Numbers numbers) {
                     [&] { resolve_strategy(name, numbers.workers, numbers.replicas); });
 }
 
-TEST(Strategies, ThatComeWithTriremeAreThree) {
-  EXPECT_THAT(strategies(), ElementsAre("one_device", "mirrored", "multi_worker"));
+TEST(Strategies, ThatComeWithTriremeAreSix) {
+  EXPECT_THAT(strategies(), ElementsAre("one_device", "mirrored", "multi_worker", "pipeline",
+                                        "sharded", "tensor"));
+  EXPECT_FALSE(is_of_mesh("multi_worker"));
+  for (const char* const name : {"pipeline", "sharded", "tensor"}) EXPECT_TRUE(is_of_mesh(name));
 }
 
 TEST(Strategies, AutoFollowsWorkersThenReplicas) {
