@@ -304,7 +304,7 @@ TEST(KeptTensors, RefuseATensorThatChangedInPlace) {
 TEST(KeptTensors, CountEachStorageOnceAndNoParameter) {
   const auto setting = keeper();
   KeptTensors kept(setting);
-  const at::Tensor weight = input(6, 6).requires_grad_();
+  const at::Tensor weight = input(6, 6).clone().requires_grad_();
   {
     const SavedTensorScope scope(&kept);
     const at::Tensor x = input() + weight.sum();  // 4 x 6 values
