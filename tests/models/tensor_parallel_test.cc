@@ -91,8 +91,7 @@ void expect_parity(const Case& c, int size, at::ScalarType type, double toleranc
   Assembly assembly;
   tests::on_ranks(tests::thread_groups(size), [&](Group& group) {
     const Model model = model_of(c, type);
-    const auto all =
-        nn::divide_layers(*model.module, std::shared_ptr<Group>(&group, [](Group*) {}));
+    const auto all = nn::divide_layers(*model.module, tests::shared(group));
     const auto parameters = model.module->named_parameters();
     const auto losses = train(model, c, type, in_blocks, [&] {
       for (const nn::ParameterParts& each : all)
@@ -132,7 +131,7 @@ TEST(TensorParallel, GivesEachRankItsFractionOfAGpt) {
   };
   tests::on_ranks(tests::thread_groups(4), [&](Group& group) {
     const Model model = model_of(gpt(), at::kFloat);
-    nn::divide_layers(*model.module, std::shared_ptr<Group>(&group, [](Group*) {}));
+    nn::divide_layers(*model.module, tests::shared(group));
     // Positions, norms and the bias of rows are on every rank.
     EXPECT_LE(count(*model.module), count(*whole.module) / 4 + 16 * 32 + 2 * 6 * 32 + 5 * 32);
   });
@@ -141,7 +140,7 @@ TEST(TensorParallel, GivesEachRankItsFractionOfAGpt) {
 TEST(TensorParallel, NamesHeadsThatDoNotDivide) {
   for (const auto& ending : tests::endings_of(tests::thread_groups(3), [&](Group& group) {
          const Model model = model_of(gpt(), at::kFloat);
-         nn::divide_layers(*model.module, std::shared_ptr<Group>(&group, [](Group*) {}));
+         nn::divide_layers(*model.module, tests::shared(group));
        })) {
     EXPECT_EQ(ending.code, ErrorCode::invalid_argument);
     for (const char* word : {"model.heads", "blocks.0.qkv", "4 heads", "3 ranks"})
@@ -165,7 +164,7 @@ TEST(TensorParallel, DropsOutTheSameOnRanksThatHaveTheSame) {
   std::vector<at::Tensor> outputs(2);
   tests::on_ranks(tests::thread_groups(2), [&](Group& group) {
     const Model model = model_of(c, at::kDouble);
-    nn::divide_layers(*model.module, std::shared_ptr<Group>(&group, [](Group*) {}));
+    nn::divide_layers(*model.module, tests::shared(group));
     const ReplicaRandom random(3);
     outputs[static_cast<size_t>(group.rank())] = output_of(model, batch_of(c, 0));
     EXPECT_GT(tests::difference(outputs[static_cast<size_t>(group.rank())],

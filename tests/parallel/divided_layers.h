@@ -13,6 +13,11 @@ namespace trireme::tests {
 
 using Tensors = std::map<std::string, at::Tensor>;
 
+// The group of a rank, which on_ranks() keeps.
+inline std::shared_ptr<Group> shared(Group& group) {
+  return {&group, [](Group*) {}};
+}
+
 inline at::Tensor normal(at::IntArrayRef sizes, uint64_t seed, at::ScalarType type = at::kDouble) {
   return at::randn(sizes, at::detail::createCPUGenerator(seed), at::kDouble).to(type);
 }

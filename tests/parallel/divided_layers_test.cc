@@ -5,7 +5,6 @@
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/normalization.h>
 #include <trireme/parallel/nn/attention.h>
-#include <trireme/parallel/nn/divided_random.h>
 #include <trireme/parallel/nn/layer_norm.h>
 #include <trireme/parallel/nn/linear.h>
 #include <trireme/parallel/nn/vocabulary.h>
@@ -81,7 +80,7 @@ void expect_parity(int size, bool divides, at::ScalarType type, double tolerance
   const Result expected = whole_result(divides, type);
   Assembly assembly;
   on_ranks(thread_groups(size), [&](Group& group) {
-    const auto ranks = std::shared_ptr<Group>(&group, [](Group*) {});
+    const auto ranks = shared(group);
     const auto net = std::make_shared<Net>(divides, type);
     const auto parts = nn::divide_layers(*net, ranks);
     const at::Tensor output = net->forward(tokens_of(1));
@@ -120,10 +119,10 @@ TEST(DividedLayers, AreTorchsOwnLayersWhileTheyAreWhole) {
     return make();
   };
   const at::Tensor x = normal({5, 6}, 3, at::kFloat);
-  const at::Tensor large = normal({2, 8, 128}, 3, at::kFloat);
-  auto torchs_large = seeded([] { return torch::nn::Linear(128, 96); });
-  auto column_large = seeded([] { return nn::ColumnLinear(128, 96); });
-  auto row_large = seeded([] { return nn::RowLinear(128, 96); });
+  const at::Tensor large = normal({2, 8, 512}, 3, at::kFloat);
+  auto torchs_large = seeded([] { return torch::nn::Linear(512, 96); });
+  auto column_large = seeded([] { return nn::ColumnLinear(512, 96); });
+  auto row_large = seeded([] { return nn::RowLinear(512, 96); });
   expect_same(column_large, torchs_large, large);
   torchs_large->zero_grad();
   expect_same(row_large, torchs_large, large);
@@ -149,7 +148,7 @@ TEST(DividedLayers, AreTorchsOwnLayersWhileTheyAreWhole) {
 
 TEST(DividedLayers, KeepOneBoxOfEachParameterButThreeOfQueriesKeysAndValues) {
   on_ranks(thread_groups(2), [](Group& group) {
-    const auto ranks = std::shared_ptr<Group>(&group, [](Group*) {});
+    const auto ranks = shared(group);
     const auto net = std::make_shared<Net>(true), whole = std::make_shared<Net>(true);
     const auto all = nn::divide_layers(*net, ranks);
     const auto parameters = net->named_parameters(), wholes = whole->named_parameters();
@@ -179,8 +178,7 @@ TEST(DividedLayers, KeepOneBoxOfEachParameterButThreeOfQueriesKeysAndValues) {
 TEST(DividedLayers, MayBeDividedAgainByOtherRanks) {
   const auto net0 = std::make_shared<Net>(true), net1 = std::make_shared<Net>(true);
   on_ranks(thread_groups(2), [&](Group& group) {
-    nn::divide_layers(group.rank() == 0 ? *net0 : *net1,
-                      std::shared_ptr<Group>(&group, [](Group*) {}));
+    nn::divide_layers(group.rank() == 0 ? *net0 : *net1, shared(group));
   });
   const auto alone = thread_groups(1);
   const auto parts = nn::divide_layers(*net0, alone[0]);
@@ -199,12 +197,11 @@ TEST(DividedLayers, GiveOnlyMemoryWhereValuesComeLater) {
   on_ranks(thread_groups(2), [](Group& group) {
     const auto net = std::make_shared<Net>(true);
     int made = 0;
-    const auto parts =
-        nn::divide_layers(*net, std::shared_ptr<Group>(&group, [](Group*) {}),
-                          [&](const at::Tensor& whole, const nn::ParameterParts& each) {
-                            ++made;
-                            return at::full(each.sizes(), 7, whole.options());
-                          });
+    const auto parts = nn::divide_layers(
+        *net, shared(group), [&](const at::Tensor& whole, const nn::ParameterParts& each) {
+          ++made;
+          return at::full(each.sizes(), 7, whole.options());
+        });
     EXPECT_EQ(made, 8);  // The replicated ones stay as they are.
     EXPECT_TRUE(net->in->weight.eq(7).all().item<bool>());
     for (const nn::ParameterParts& each : parts)
@@ -216,7 +213,7 @@ template <typename Make>
 std::string refusal(int size, Make make) {
   const auto endings = endings_of(thread_groups(size), [&](Group& group) {
     torch::nn::Sequential holder(make());
-    nn::divide_layers(*holder, std::shared_ptr<Group>(&group, [](Group*) {}));
+    nn::divide_layers(*holder, shared(group));
   });
   for (const Ending& ending : endings) {
     EXPECT_TRUE(ending.failed);
@@ -263,7 +260,7 @@ TEST(DividedLayers, TellModelsWithoutThem) {
 
 TEST(DividedLayers, RefuseTokensThatDoNotDivide) {
   for (const Ending& ending : endings_of(thread_groups(2), [](Group& group) {
-         nn::divide_tokens(at::zeros({4, 5, 6}), std::shared_ptr<Group>(&group, [](Group*) {}));
+         nn::divide_tokens(at::zeros({4, 5, 6}), shared(group));
        })) {
     EXPECT_EQ(ending.code, ErrorCode::invalid_argument);
     EXPECT_NE(ending.what.find("5 tokens"), std::string::npos) << ending.what;
@@ -273,7 +270,7 @@ TEST(DividedLayers, RefuseTokensThatDoNotDivide) {
 TEST(DividedLayers, RefuseTokensOutsideTheVocabulary) {
   for (const Ending& ending : endings_of(thread_groups(2), [](Group& group) {
          const auto layer = std::make_shared<nn::VocabularyEmbeddingImpl>(6, 2);
-         nn::divide_layers(*layer, std::shared_ptr<Group>(&group, [](Group*) {}));
+         nn::divide_layers(*layer, shared(group));
          layer->forward(at::full({2}, 6, at::kLong));
        })) {
     EXPECT_EQ(ending.code, ErrorCode::invalid_argument);
@@ -293,7 +290,7 @@ TEST(DividedLayers, DivideATiedTensorOnceUnderItsFirstName) {
   };
   on_ranks(thread_groups(2), [](Group& group) {
     const auto net = std::make_shared<Tied>();
-    const auto parts = nn::divide_layers(*net, std::shared_ptr<Group>(&group, [](Group*) {}));
+    const auto parts = nn::divide_layers(*net, shared(group));
     ASSERT_EQ(parts.size(), 1U);
     EXPECT_EQ(parts[0].name, "output");
     EXPECT_EQ(parts[0].parts[0].describe(),
@@ -328,7 +325,7 @@ TEST(DividedLayers, GiveGradientsOfGradients) {
   Assembly assembly;
   on_ranks(thread_groups(2), [&](Group& group) {
     auto layers = make();
-    const auto parts = nn::divide_layers(*layers, std::shared_ptr<Group>(&group, [](Group*) {}));
+    const auto parts = nn::divide_layers(*layers, shared(group));
     penalty_gradients(*layers, [&](const at::Tensor& input) { return run(layers, input); });
     assemble_gradients(*layers, group, parts, assembly);
   });
@@ -341,7 +338,7 @@ TEST(DividedLayers, RepeatTheirBits) {
     Assembly assembly;
     on_ranks(thread_groups(4), [&](Group& group) {
       const auto net = std::make_shared<Net>(true, at::kFloat);
-      const auto parts = nn::divide_layers(*net, std::shared_ptr<Group>(&group, [](Group*) {}));
+      const auto parts = nn::divide_layers(*net, shared(group));
       net->forward(tokens_of(1)).square().sum().backward();
       assemble_gradients(*net, group, parts, assembly);
     });
@@ -361,7 +358,7 @@ TEST(DividedLayers, ComputeUnderAutocast) {
   Assembly assembly;
   on_ranks(thread_groups(2), [&](Group& group) {
     const auto net = std::make_shared<Net>(true, at::kFloat);
-    const auto parts = nn::divide_layers(*net, std::shared_ptr<Group>(&group, [](Group*) {}));
+    const auto parts = nn::divide_layers(*net, shared(group));
     const at::Tensor loss = loss_of(*net);
     EXPECT_NEAR(loss.item<double>(), expected.item<double>(), 0.02 * expected.item<double>());
     loss.backward();
@@ -376,105 +373,12 @@ TEST(DividedLayers, ComputeUnderAutocast) {
 TEST(DividedLayers, CopiesOfThemAreOfTheirKind) {
   on_ranks(thread_groups(2), [](Group& group) {
     const auto layer = std::make_shared<nn::ColumnLinearImpl>(4, 6);
-    nn::divide_layers(*layer, std::shared_ptr<Group>(&group, [](Group*) {}));
+    nn::divide_layers(*layer, shared(group));
     const auto copy = std::dynamic_pointer_cast<nn::ColumnLinearImpl>(layer->clone());
     ASSERT_NE(copy, nullptr);
     EXPECT_TRUE(at::equal(copy->weight, layer->weight) && !copy->weight.is_same(layer->weight));
     EXPECT_EQ(copy->ranks(), layer->ranks());
   });
-}
-
-TEST(DividedRandom, DiffersBetweenRanksInsideAndIsTheSameOutside) {
-  std::vector<at::Tensor> inside(2), outside(2), again(2);
-  on_ranks(thread_groups(2), [&](Group& group) {
-    const auto rank = static_cast<size_t>(group.rank());
-    const auto ranks = std::shared_ptr<Group>(&group, [](Group*) {});
-    ReplicaRandom random(17);
-    const ReplicaRandom::Mark mark = random.mark();
-    const auto draw = [&] {
-      const nn::DividedRandom apart(ranks);
-      return torch::dropout(at::ones({100}), 0.5, true);
-    };
-    inside[rank] = draw();
-    outside[rank] = torch::dropout(at::ones({100}), 0.5, true);
-    random.restore(mark);
-    again[rank] = draw();
-  });
-  EXPECT_FALSE(at::equal(inside[0], inside[1]));
-  EXPECT_TRUE(at::equal(outside[0], outside[1]));
-  EXPECT_TRUE(at::equal(inside[0], again[0]) && at::equal(inside[1], again[1]));
-}
-
-TEST(DividedRandom, DrawsNothingOnAnAxisOfOneRank) {
-  const ReplicaRandom random(17);
-  const auto mark = random.mark();
-  const nn::DividedRandom apart(nullptr);
-  EXPECT_TRUE(at::equal(mark, random.mark()));
-}
-
-TEST(VocabularyCrossEntropy, IsTheLossOfWholeLogits) {
-  for (const auto type : {at::kDouble, at::kFloat, at::kBFloat16}) {
-    const at::Tensor targets = tokens_of(3).flatten();
-    at::Tensor whole =
-        (normal({targets.numel(), kVocabulary}, 4) * 5).to(type).requires_grad_(true);
-    const at::Tensor wide = type == at::kBFloat16 ? whole.to(at::kFloat) : whole;
-    const at::Tensor expected = at::cross_entropy_loss(wide, targets);
-    expected.backward();
-    const double tolerance = type == at::kDouble ? 1e-12 : type == at::kFloat ? 1e-6 : 1e-3;
-    for (const int size : {1, 2, 4})
-      on_ranks(thread_groups(size), [&](Group& group) {
-        const auto ranks = std::shared_ptr<Group>(&group, [](Group*) {});
-        const auto [first, last] = nn::range_of(kVocabulary, group.rank(), group.size());
-        const at::Tensor mine =
-            whole.detach().narrow(1, first, last - first).clone().requires_grad_(true);
-        const at::Tensor loss =
-            nn::vocabulary_cross_entropy(size == 1 ? mine.to(wide.scalar_type()) : mine, targets,
-                                         kVocabulary, size == 1 ? nullptr : ranks);
-        EXPECT_LE(difference(loss, expected), 10 * tolerance) << size;
-        (loss * 1).backward();
-        EXPECT_LE(difference(mine.grad(), whole.grad().narrow(1, first, last - first)), tolerance);
-      });
-  }
-}
-
-// Shoeybi et al. 2019, section 3: four all-reduces in a layer of a transformer and a step.
-// Korthikanti et al. 2022, section 4.2.2: each becomes a reduce-scatter and an all-gather, which
-// move as many bytes together.
-TEST(DividedLayers, MoveTheBytesOfFourAllReducesInALayer) {
-  for (const bool divides : {false, true})
-    for (const int size : {2, 4})
-      on_ranks(thread_groups(size), [&](Group& group) {
-        const auto ranks = std::shared_ptr<Group>(&group, [](Group*) {});
-        nn::SelfAttention attention(
-            nn::SelfAttentionOptions{.width = 64, .heads = 4, .divides_tokens = divides});
-        torch::nn::Sequential mlp(
-            nn::ColumnLinear(
-                nn::ColumnLinearOptions{.in = 64, .out = 256, .takes_tokens = divides}),
-            nn::RowLinear(nn::RowLinearOptions{.in = 256, .out = 64, .gives_tokens = divides}));
-        nn::divide_layers(*attention, ranks);
-        nn::divide_layers(*mlp, ranks);
-        const int64_t tokens = divides ? kTokens / size : kTokens;
-        const at::Tensor x = normal({kSamples, tokens, 64}, 6, at::kFloat).requires_grad_(true);
-        const Traffic before = group.traffic();
-        const at::Tensor y = x + attention(x);
-        (y + mlp->forward(y)).sum().backward();
-        const Traffic moved = group.traffic() - before;
-        EXPECT_EQ(moved.operations, divides ? 8 : 4);
-        const at::Tensor whole = at::zeros({kSamples, kTokens, 64});
-        const Traffic start = group.traffic();
-        for (int i = 0; i < 4; ++i) {
-          if (divides) {
-            group.reduce_scatter(whole,
-                                 whole.flatten().narrow(0, 0, whole.numel() / size).clone());
-            group.all_gather(whole.flatten().narrow(0, 0, whole.numel() / size), whole.clone());
-          } else {
-            group.all_reduce(whole);
-          }
-        }
-        EXPECT_EQ(moved.bytes_sent, (group.traffic() - start).bytes_sent);
-        // A ring, or any plan that sends each byte as rarely: 2 (N - 1) / N of the activation.
-        EXPECT_GE(moved.bytes_sent, 4 * 2 * whole.nbytes() * (size - 1) / size);
-      });
 }
 
 }  // namespace
