@@ -222,7 +222,7 @@ TEST_P(ShardLevels, RefuseOptimizersThatMayNotUpdateRows) {
 
 TEST(KeepShardsWithoutBlocks, LevelThreeNamesTheRemedy) {
   const auto groups = tests::thread_groups(2);
-  KeeperSetting setting;
+  ParameterKeeperSetting setting;
   setting.replicas = groups[0];
   setting.optimizer = SGD{.lr = 0.1};
   EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { keep_shards(std::move(setting), 3); }),

@@ -59,7 +59,7 @@ class Kept {
   Kept(std::shared_ptr<Group> group, int level, const OptimizerFactory& optimizer,
        std::shared_ptr<Net> made = std::make_shared<Net>(), plan::BucketOptions buckets = {})
       : net(std::move(made)), group_(std::move(group)) {
-    KeeperSetting setting;
+    ParameterKeeperSetting setting;
     for (const auto& [name, tensor] : state_of(*net).parameters)
       setting.parameters.push_back(
           {name, tensor, {plan::TensorSlice::whole(name, tensor.sizes().vec())}});

@@ -27,7 +27,7 @@ struct Travelling {
 
 class Copies : public ParameterKeeper {
  public:
-  explicit Copies(KeeperSetting setting)
+  explicit Copies(ParameterKeeperSetting setting)
       : setting_(std::move(setting)),
         masters_(bare(setting_.parameters)),
         updated_(named_masters()),
@@ -145,7 +145,7 @@ class Copies : public ParameterKeeper {
     }
   }
 
-  const KeeperSetting setting_;
+  const ParameterKeeperSetting setting_;
   MasterWeights masters_;
   const std::vector<NamedTensor> updated_;  // The parameters, or their masters.
   PartOptimizer optimizer_;
@@ -162,7 +162,7 @@ at::Tensor part_of(const at::Tensor& whole, const plan::TensorSlice& slice) {
   return part;
 }
 
-std::unique_ptr<ParameterKeeper> keep_copies(KeeperSetting setting) {
+std::unique_ptr<ParameterKeeper> keep_copies(ParameterKeeperSetting setting) {
   return std::make_unique<Copies>(std::move(setting));
 }
 

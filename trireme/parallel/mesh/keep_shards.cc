@@ -25,7 +25,7 @@ std::vector<NamedTensor> without_slices(const std::vector<OwnTensor>& parameters
 }
 
 // [block]: the indices of the parameters that it uses.
-std::vector<std::vector<int>> parameters_by_block(const KeeperSetting& setting) {
+std::vector<std::vector<int>> parameters_by_block(const ParameterKeeperSetting& setting) {
   std::vector<std::vector<int>> all;
   for (const Block& block : setting.blocks) {
     std::set<const void*> used;
@@ -40,7 +40,7 @@ std::vector<std::vector<int>> parameters_by_block(const KeeperSetting& setting) 
   return all;
 }
 
-plan::RowShards shards_of(const KeeperSetting& setting, int level) {
+plan::RowShards shards_of(const ParameterKeeperSetting& setting, int level) {
   if (level == 3 && setting.blocks.empty())
     throw Error(ErrorCode::invalid_argument, "parallel",
                 "shard.level 3 fetches parameters block by block, and the model names no blocks",
@@ -66,7 +66,7 @@ void check_memory(const std::vector<OwnTensor>& parameters) {
 
 class Shards : public ParameterKeeper {
  public:
-  Shards(KeeperSetting setting, int level)
+  Shards(ParameterKeeperSetting setting, int level)
       : setting_(std::move(setting)),
         level_(level),
         blocks_(static_cast<int>(setting_.blocks.size())),
@@ -296,7 +296,7 @@ class Shards : public ParameterKeeper {
     return all;
   }
 
-  const KeeperSetting setting_;
+  const ParameterKeeperSetting setting_;
   const int level_, blocks_;
   const plan::RowShards shards_;
   const OwnRows own_;
@@ -311,7 +311,7 @@ class Shards : public ParameterKeeper {
 
 }  // namespace
 
-std::unique_ptr<ParameterKeeper> keep_shards(KeeperSetting setting, int level) {
+std::unique_ptr<ParameterKeeper> keep_shards(ParameterKeeperSetting setting, int level) {
   if (level == 0 || setting.replicas->size() == 1) return keep_copies(std::move(setting));
   return std::make_unique<Shards>(std::move(setting), level);
 }

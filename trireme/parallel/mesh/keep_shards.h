@@ -17,6 +17,6 @@ namespace trireme {
 //
 // COLLECTIVE along the data axis. Throws Error(unsupported) if the optimizer cannot update rows on
 // their own, and Error(invalid_argument) for level 3 of a model that names no blocks.
-std::unique_ptr<ParameterKeeper> keep_shards(KeeperSetting setting, int level);
+std::unique_ptr<ParameterKeeper> keep_shards(ParameterKeeperSetting setting, int level);
 
 }  // namespace trireme

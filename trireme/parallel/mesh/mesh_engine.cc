@@ -197,11 +197,11 @@ class MeshEngine : public Engine {
   }
 
   void make_keeper() {
-    KeeperSetting keeper{.parameters = {},
-                         .replicas = setting_.mesh.along(plan::kDataAxis),
-                         .optimizer = setting_.optimizer,
-                         .buckets = setting_.options.buckets,
-                         .blocks = {}};
+    ParameterKeeperSetting keeper{.parameters = {},
+                                  .replicas = setting_.mesh.along(plan::kDataAxis),
+                                  .optimizer = setting_.optimizer,
+                                  .buckets = setting_.options.buckets,
+                                  .blocks = {}};
     for (const PipelinePart& part : stage_.parts) {
       keeper.blocks.insert(keeper.blocks.end(), part.blocks.begin(), part.blocks.end());
       for (size_t i = 0; i < part.blocks.size(); ++i)

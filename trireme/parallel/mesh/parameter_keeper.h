@@ -23,7 +23,7 @@ struct OwnTensor {
   bool counts = true;
 };
 
-struct KeeperSetting {
+struct ParameterKeeperSetting {
   std::vector<OwnTensor> parameters;  // Trainable and frozen.
   std::shared_ptr<Group> replicas;    // The ranks that compute with the same parameters.
   OptimizerFactory optimizer;
@@ -83,7 +83,7 @@ class ParameterKeeper {
 };
 
 // Every replica keeps all parameters of its stage and the optimizer's state for them.
-std::unique_ptr<ParameterKeeper> keep_copies(KeeperSetting setting);
+std::unique_ptr<ParameterKeeper> keep_copies(ParameterKeeperSetting setting);
 
 // The part of a tensor that lies in a slice of it.
 at::Tensor part_of(const at::Tensor& whole, const plan::TensorSlice& slice);
