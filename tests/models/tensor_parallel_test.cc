@@ -51,7 +51,7 @@ Model model_of(const Case& c, at::ScalarType type) {
 
 struct Trained {
   std::vector<double> losses;
-  tests::Tensors parameters;
+  tests::NamedTensors parameters;
 };
 
 // Trains as an engine does. `add_up` completes the gradients.

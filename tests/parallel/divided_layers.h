@@ -11,7 +11,7 @@
 
 namespace trireme::tests {
 
-using Tensors = std::map<std::string, at::Tensor>;
+using NamedTensors = std::map<std::string, at::Tensor>;
 
 // The group of a rank, which on_ranks() keeps.
 inline std::shared_ptr<Group> shared(Group& group) {
@@ -41,11 +41,11 @@ class Assembly {
       place.copy_(pieces[i]);
     }
   }
-  const Tensors& whole() const { return whole_; }
+  const NamedTensors& whole() const { return whole_; }
 
  private:
   std::mutex mutex_;
-  Tensors whole_;
+  NamedTensors whole_;
 };
 
 // COLLECTIVE. The gradients of this rank's parameters, as an engine completes them.
@@ -59,7 +59,7 @@ inline void assemble_gradients(torch::nn::Module& module, Group& ranks,
   }
 }
 
-inline void expect_close(const Tensors& actual, const Tensors& expected, double tolerance,
+inline void expect_close(const NamedTensors& actual, const NamedTensors& expected, double tolerance,
                          const std::string& where) {
   ASSERT_EQ(actual.size(), expected.size()) << where;
   for (const auto& [name, tensor] : expected) {
@@ -69,8 +69,8 @@ inline void expect_close(const Tensors& actual, const Tensors& expected, double 
   }
 }
 
-inline Tensors gradients_of(const torch::nn::Module& module) {
-  Tensors gradients;
+inline NamedTensors gradients_of(const torch::nn::Module& module) {
+  NamedTensors gradients;
   for (const auto& item : module.named_parameters())
     gradients[item.key()] = item.value().grad().clone();
   return gradients;

@@ -63,7 +63,7 @@ at::Tensor tokens_of(uint64_t seed) {
 
 struct Result {
   at::Tensor output;
-  Tensors gradients;
+  tests::NamedTensors gradients;
 };
 
 Result whole_result(bool divides, at::ScalarType type) {
@@ -320,7 +320,7 @@ TEST(DividedLayers, GiveGradientsOfGradients) {
         at::tanh(layers[0]->as<nn::ColumnLinear>()->forward(input)));
   };
   auto whole = make();
-  Tensors expected =
+  tests::NamedTensors expected =
       penalty_gradients(*whole, [&](const at::Tensor& input) { return run(whole, input); });
   Assembly assembly;
   on_ranks(thread_groups(2), [&](Group& group) {
@@ -333,7 +333,7 @@ TEST(DividedLayers, GiveGradientsOfGradients) {
 }
 
 TEST(DividedLayers, RepeatTheirBits) {
-  std::vector<Tensors> runs;
+  std::vector<tests::NamedTensors> runs;
   for (int run = 0; run < 2; ++run) {
     Assembly assembly;
     on_ranks(thread_groups(4), [&](Group& group) {

@@ -51,7 +51,7 @@ std::vector<std::string> other_values(const config::Row& row) {
   if (row.kind == config::Kind::list) return {"[3]", "[1, 2]"};
   if (row.kind == config::Kind::duration) return {"7s", "1234ms"};
   if (row.kind == config::Kind::bytes) return {"3MiB", "1000"};
-  if (row.kind == config::Kind::whole) return {"3", "17"};
+  if (row.kind == config::Kind::whole) return {"3", row.range.holds(17) ? "17" : "2"};
   return {"0.123456789012345", row.range.holds(1e300) ? "1e+300" : "0.5"};
 }
 

@@ -2,6 +2,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 
+#include <trireme/parallel/agreement.h>
 #include <trireme/train/parameter_hash.h>
 #include <trireme/train/saver_slices.h>
 #include <trireme/train/state_transfer.h>
@@ -71,7 +72,7 @@ std::string hash_of_parameters(const StateView& state, Group& group) {
     }
     if (whole.defined()) hash.add({name, whole});
   }
-  return group.rank() == 0 ? hash.hex() : std::string();
+  return broadcast_text(group, group.rank() == 0 ? hash.hex() : std::string(), 0);
 }
 
 }  // namespace trireme
