@@ -168,6 +168,22 @@ TEST_F(Swapping, AFileUsesFreedRegionsAgain) {
   EXPECT_GE(c, 16384);
 }
 
+TEST_F(Swapping, TheRegionsOfAFileThatGrowsAreApartAndInsideIt) {
+  SwapFile file(folder_);
+  std::map<int64_t, int64_t> taken;  // [place]: bytes.
+  for (const int64_t mib : {1, 200, 64, 3, 70}) {
+    const int64_t bytes = mib << 20;
+    EXPECT_TRUE(taken.emplace(file.take(bytes), bytes).second);
+  }
+  EXPECT_EQ(taken.begin()->first, 0);
+  int64_t end = 0;
+  for (const auto& [place, bytes] : taken) {
+    EXPECT_GE(place, end);
+    end = place + bytes;
+  }
+  EXPECT_LE(end, file.size());
+}
+
 TEST_F(Swapping, AFileHasEverySizeBack) {
   SwapFile file(folder_);
   for (const int64_t size : {int64_t{1}, int64_t{4095}, int64_t{4096}, int64_t{4097},

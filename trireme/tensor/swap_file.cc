@@ -61,7 +61,8 @@ int64_t SwapFile::take(int64_t bytes) {
     if (region->second >= wanted && (best == free_.end() || region->second < best->second))
       best = region;
   if (best == free_.end()) {
-    give_back(size_, grow(wanted));
+    const int64_t end = size_;
+    give_back(end, grow(wanted));
     return take(bytes);
   }
   const auto [place, size] = *best;

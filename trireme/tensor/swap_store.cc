@@ -25,7 +25,7 @@ struct Swapped {
   int64_t bytes = 0;
   int64_t place = -1;          // In the file; -1: it has none.
   c10::Storage storage;        // Empty while it is out.
-  ActivationBytes::Hold hold;  // Of the storage.
+  ActivationBytes::Hold hold;  // Counts the bytes of the storage.
   c10::weak_intrusive_ptr<c10::StorageImpl> original{c10::intrusive_ptr<c10::StorageImpl>()};
   bool is_ahead = false;  // Counted in ahead_bytes_.
   bool is_forgotten = false;
