@@ -172,6 +172,76 @@ TEST(RecomputedBlock, RunsAgainOnceAndOnlyIfSomethingIsMissing) {
   EXPECT_EQ(runs, 3) << "after the first step it knows that the input stays";
 }
 
+// The gradients of a square layer that a block uses, with and without recomputation. `inputs`
+// makes the block's inputs from a leaf. Storages of inputs that need no gradient are those of a
+// batch.
+Tensors gradients_of(const std::function<Tensors(const at::Tensor& leaf)>& inputs,
+                     const std::function<Tensors(torch::nn::Linear&, const Tensors&)>& forward,
+                     bool recomputed) {
+  const ReplicaRandom initial(3);
+  torch::nn::Linear layer(6, 6);
+  const at::Tensor leaf = input().requires_grad_();
+  const Tensors given = inputs(leaf);
+  const auto setting = keeper();
+  auto of_batch = std::make_shared<StorageSet>();
+  for (const at::Tensor& each : given)
+    if (!each.requires_grad()) of_batch->insert(each.storage().unsafeGetStorageImpl());
+  setting->of_batch = of_batch;
+  RecomputedBlock block({[&](const Tensors& x) { return forward(layer, x); }, {}, nullptr});
+  KeptTensors kept(setting);
+  Tensors outputs;
+  if (recomputed) {
+    outputs = block(given, setting);
+  } else {
+    const SavedTensorScope scope(&kept);
+    outputs = forward(layer, given);
+  }
+  return torch::autograd::grad({(outputs[0] * outputs[0]).sum()},
+                               {layer->weight, layer->bias, leaf}, {}, std::nullopt, false,
+                               /*allow_unused=*/true);
+}
+
+void expect_same_gradients(
+    const std::function<Tensors(const at::Tensor& leaf)>& inputs,
+    const std::function<Tensors(torch::nn::Linear&, const Tensors&)>& forward) {
+  const Tensors kept = gradients_of(inputs, forward, false),
+                again = gradients_of(inputs, forward, true);
+  for (size_t i = 0; i < kept.size(); ++i) {
+    ASSERT_EQ(kept[i].defined(), again[i].defined()) << i;
+    EXPECT_TRUE(!kept[i].defined() || kept[i].equal(again[i])) << "gradient " << i;
+  }
+}
+
+TEST(RecomputedBlock, MayChangeABatchInPlace) {
+  expect_same_gradients([](const at::Tensor& leaf) { return Tensors{input() + 1, leaf * 2}; },
+                        [](torch::nn::Linear& layer, const Tensors& x) {
+                          x[0].mul_(0.5);
+                          return Tensors{at::tanh(layer(x[0])) * x[1].sin()};
+                        });
+}
+
+TEST(RecomputedBlock, MayChangeAnInputThatIsThereTwice) {
+  expect_same_gradients(
+      [](const at::Tensor& leaf) {
+        const at::Tensor x = leaf * 2;
+        return Tensors{x, x.narrow(1, 0, 3)};
+      },
+      [](torch::nn::Linear& layer, const Tensors& x) {
+        const at::Tensor changed = x[0].relu_();
+        return Tensors{at::tanh(layer(changed)).narrow(1, 0, 3) * x[1].detach()};
+      });
+}
+
+TEST(RecomputedBlock, MayComputeGradientsInItsForward) {
+  expect_same_gradients([](const at::Tensor& leaf) { return Tensors{leaf * 2}; },
+                        [](torch::nn::Linear& layer, const Tensors& x) {
+                          const at::Tensor y = at::tanh(layer(x[0]));
+                          const Tensors slope = torch::autograd::grad(
+                              {y.sum()}, {x[0]}, {}, /*retain_graph=*/true, /*create_graph=*/true);
+                          return Tensors{y + slope[0].square()};
+                        });
+}
+
 TEST(RecomputedBlock, ComputesUnderTheAutocastOfItsForward) {
   const ReplicaRandom initial(3);
   Net net;

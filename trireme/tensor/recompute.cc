@@ -1,14 +1,17 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/basic_ops.h>
 #include <torch/csrc/autograd/graph_task.h>
 
 #include <fmt/format.h>
 #include <trireme/base/error.h>
+#include <trireme/tensor/cpu_allocator.h>
 #include <trireme/tensor/recompute.h>
 #include <trireme/tensor/thread_state.h>
 #include <algorithm>
+#include <map>
 #include <mutex>
 
 namespace trireme {
@@ -28,11 +31,12 @@ struct Form {
 
 // An input as the first run had it.
 struct KeptInput {
-  KeptInput(const at::Tensor& input, const at::Tensor& kept)
+  KeptInput(const at::Tensor& input, const at::Tensor& kept, bool exempt)
       : data(kept.tensor_data()),
         version(data),
         requires_grad(input.requires_grad()),
-        is_leaf(input.is_leaf()) {}
+        is_leaf(input.is_leaf()),
+        is_exempt(exempt) {}
   void keep_instead(const at::Tensor& original) {
     data = original.tensor_data();
     version = TensorVersion(data);
@@ -40,8 +44,8 @@ struct KeptInput {
 
   // The same tensor for the second run. It collects no gradient. What was no leaf is none again,
   // because operations in place refuse leaves.
-  at::Tensor for_run(bool copies) const {
-    at::Tensor input = (copies ? data.clone() : data).tensor_data();
+  at::Tensor for_run(const at::Tensor& values) const {
+    at::Tensor input = values.tensor_data();
     if (!requires_grad) return input;
     if (is_leaf) return input.set_requires_grad(true);
     torch::autograd::create_gradient_edge(input, c10::make_intrusive<torch::autograd::Identity>());
@@ -51,7 +55,35 @@ struct KeptInput {
   at::Tensor data;
   TensorVersion version;
   bool requires_grad, is_leaf;
+  bool is_exempt;  // The first run left it where it was, so it has no index.
 };
+
+// Copies that share memory where the tensors do.
+std::vector<at::Tensor> copies_of(const std::vector<at::Tensor>& tensors) {
+  const at::NoGradGuard no_grad;
+  const auto storage_of = [](const at::Tensor& tensor) {
+    return tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr;
+  };
+  std::map<const void*, int> users;
+  for (const at::Tensor& tensor : tensors) ++users[storage_of(tensor)];
+  std::map<const void*, at::Tensor> memory;  // By storage: a copy of its bytes.
+  std::vector<at::Tensor> copies;
+  for (const at::Tensor& tensor : tensors) {
+    const void* const storage = storage_of(tensor);
+    if (storage == nullptr || users[storage] == 1) {
+      copies.push_back(tensor.detach().clone());
+      continue;
+    }
+    if (!memory.contains(storage)) {
+      const auto bytes = static_cast<int64_t>(tensor.storage().nbytes());
+      memory[storage] = at::empty({0}, at::kByte).set_(tensor.storage(), 0, {bytes}, {1}).clone();
+    }
+    copies.push_back(at::empty({0}, tensor.options().requires_grad(false))
+                         .set_(memory[storage].storage(), tensor.storage_offset(), tensor.sizes(),
+                               tensor.strides()));
+  }
+  return copies;
+}
 
 // One run of a block in forward, and what backward needs to repeat it. The graph holds it.
 class Run : public std::enable_shared_from_this<Run> {
@@ -127,6 +159,9 @@ class Run::SecondRun : public SavedTensorKeeper {
  public:
   explicit SecondRun(Run& run) : run_(run) {}
   std::unique_ptr<SavedTensor> keep(const at::Tensor& tensor) override {
+    const bool is_of_exempt =
+        tensor.has_storage() && exempt_copies.contains(tensor.storage().unsafeGetStorageImpl());
+    if (is_of_exempt) return keep_in_place(tensor, run_.keeper_, /*is_counted=*/false);
     if (auto here = run_.keep_if_here(tensor)) return here;
     if (results.size() == run_.forms_.size() || Form(tensor) != run_.forms_[results.size()])
       refuse();
@@ -134,7 +169,8 @@ class Run::SecondRun : public SavedTensorKeeper {
     if (tensor.has_storage())
       results.back().hold = run_.keeper_->bytes->hold(results.back().tensor.storage());
     if (results.size() == run_.forms_.size()) throw AllIsSaved();
-    return std::make_unique<ByIndex>(run_.shared_from_this(), results.size() - 1);
+    // A forward that computes gradients itself asks for it during this run.
+    return keep_in_place(tensor, run_.keeper_, /*is_counted=*/false);
   }
   [[noreturn]] void refuse() const {
     throw Error(
@@ -147,6 +183,7 @@ class Run::SecondRun : public SavedTensorKeeper {
   }
 
   std::vector<Result> results;
+  StorageSet exempt_copies;  // The storages of copies of inputs that are exempt.
 
  private:
   Run& run_;
@@ -156,11 +193,12 @@ void Run::keep_inputs(const std::vector<at::Tensor>& inputs,
                       const std::vector<at::Tensor>& copies) {
   inputs_are_copies_ = !copies.empty();
   for (size_t i = 0; i < inputs.size(); ++i) {
-    inputs_.emplace_back(inputs[i], inputs_are_copies_ ? copies[i] : inputs[i]);
+    inputs_.emplace_back(inputs[i], inputs_are_copies_ ? copies[i] : inputs[i],
+                         keeper_->is_exempt(inputs[i]));
     if (!inputs[i].has_storage()) continue;
     const c10::Storage& storage = inputs_[i].data.storage();
     if (!inputs_are_copies_) input_storages_.insert(storage.unsafeGetStorageImpl());
-    if (!keeper_->is_exempt(inputs[i])) input_holds_.push_back(keeper_->bytes->hold(storage));
+    if (!inputs_[i].is_exempt) input_holds_.push_back(keeper_->bytes->hold(storage));
   }
 }
 
@@ -169,7 +207,7 @@ void Run::keep_instead_of_copies(const std::vector<at::Tensor>& inputs) {
   input_holds_.clear();
   for (size_t i = 0; i < inputs.size(); ++i) {
     inputs_[i].keep_instead(inputs[i]);
-    if (!keeper_->is_exempt(inputs[i]))
+    if (!inputs_[i].is_exempt)
       input_holds_.push_back(keeper_->bytes->hold(inputs_[i].data.storage()));
   }
 }
@@ -202,8 +240,16 @@ void Run::run_again() {
     const std::shared_ptr<void> surroundings = surroundings_ ? surroundings_() : nullptr;
     const at::AutoGradMode with_graph(true);
     const SavedTensorScope scope(&again);
+    // Backward may offer memory for gradients of parameters, which activations are not.
+    const AllocationScope ordinary(nullptr);
     std::vector<at::Tensor> inputs;
-    for (const KeptInput& input : inputs_) inputs.push_back(input.for_run(inputs_are_copies_));
+    for (const KeptInput& input : inputs_) inputs.push_back(input.data);
+    if (inputs_are_copies_) inputs = copies_of(inputs);
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      if (inputs_are_copies_ && inputs_[i].is_exempt && inputs[i].has_storage())
+        again.exempt_copies.insert(inputs[i].storage().unsafeGetStorageImpl());
+      inputs[i] = inputs_[i].for_run(inputs[i]);
+    }
     try {
       setting_->forward(inputs);
     } catch (const AllIsSaved&) {
@@ -217,13 +263,6 @@ bool any_moved(const std::vector<TensorVersion>& versions) {
   return std::ranges::any_of(versions, &TensorVersion::has_moved);
 }
 
-std::vector<at::Tensor> copies_of_inputs(const std::vector<at::Tensor>& inputs) {
-  const at::NoGradGuard no_grad;
-  std::vector<at::Tensor> copies;
-  for (const at::Tensor& input : inputs) copies.push_back(input.detach().clone());
-  return copies;
-}
-
 }  // namespace
 
 RecomputedBlock::RecomputedBlock(RecomputeSetting setting)
@@ -235,7 +274,7 @@ std::vector<at::Tensor> RecomputedBlock::operator()(const std::vector<at::Tensor
   if (!at::GradMode::is_enabled()) return setting_->forward(inputs);
   const auto run = std::make_shared<Run>(setting_, std::move(keeper), surroundings);
   run->keep_inputs(inputs,
-                   inputs_ == Inputs::stay ? std::vector<at::Tensor>() : copies_of_inputs(inputs));
+                   inputs_ == Inputs::stay ? std::vector<at::Tensor>() : copies_of(inputs));
   std::vector<TensorVersion> versions;
   for (const at::Tensor& input : inputs) versions.emplace_back(input);
   Run::FirstRun first(*run);

@@ -2,6 +2,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 
+#include <trireme/tensor/cpu_allocator.h>
 #include <trireme/tensor/stored_tensors.h>
 
 namespace trireme {
@@ -57,6 +58,7 @@ class Bfloat16Storage : public StoredStorage {
   c10::Storage get() override {
     if (!whole_.defined()) {
       const at::NoGradGuard no_grad;
+      const AllocationScope ordinary(nullptr);  // It is no gradient of a parameter.
       whole_ = small_.to(at::kFloat);
       whole_hold_ = bytes_->hold(whole_.storage());
     }
