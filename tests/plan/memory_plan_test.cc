@@ -319,6 +319,20 @@ TEST(MemoryPlan, FollowsTheLastRuleThatMatches) {
   EXPECT_EQ(plan.to_json()["blocks"][0]["decision"], "recompute");
 }
 
+TEST(MemoryPlan, CompressesByARuleAlone) {
+  const std::vector<BlockMemory> chain = equal_chain(4);
+  const int64_t most = plan_memory(chain, with("none", 0)).peak_bytes;
+  MemoryPlanOptions options = with("auto", most / 2);
+  options.compressed_fraction = 0.5;  // It takes no time, so `auto` prefers it.
+  options.rules = {{"layer2", D::compress}};
+  EXPECT_GT(std::ranges::count(decisions_of(plan_memory(chain, options)), D::compress), 1);
+  options.compresses_by_rule_only = true;
+  const MemoryPlan plan = plan_memory(chain, options);
+  check(plan);
+  EXPECT_EQ(std::ranges::count(decisions_of(plan), D::compress), 1);
+  EXPECT_EQ(plan.blocks[2].decision, D::compress);
+}
+
 TEST(MemoryPlan, ComparesNamesWithPatterns) {
   EXPECT_TRUE(matches({"*", D::keep}, ""));
   EXPECT_TRUE(matches({"a*b*c", D::keep}, "abbcbc"));

@@ -1,11 +1,19 @@
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
+#include <fmt/ranges.h>
 #include <torch/nn/module.h>
 
+#include <trireme/base/error.h>
+#include <trireme/base/error_parts.h>
+#include <trireme/base/log.h>
+#include <trireme/base/units.h>
 #include <trireme/parallel/activation_measure.h>
+#include <trireme/parallel/agreement.h>
 #include <trireme/parallel/step_memory.h>
 #include <trireme/parallel/sync_batch_norm.h>
-#include <algorithm>
+#include <exception>
+#include <map>
+#include <string_view>
+#include <utility>
 
 namespace trireme {
 namespace {
@@ -14,6 +22,20 @@ namespace {
 void add_loss(plan::BlockMemory& last, const plan::BlockMemory& loss) {
   last.saves_output = last.saves_output || loss.saves_input;
   last.inner_bytes += loss.inner_bytes + (loss.saves_output ? loss.output_bytes : 0);
+}
+
+Json to_json(const plan::MemoryPlan& plan) {
+  Json decisions = Json::array();
+  for (const plan::BlockMemory& block : plan.blocks)
+    decisions.push_back(static_cast<int>(block.decision));
+  return {{"decisions", std::move(decisions)}, {"peak_bytes", plan.peak_bytes}};
+}
+
+std::vector<std::string> counts_as_text(const std::map<std::string_view, int>& counts) {
+  std::vector<std::string> texts;
+  for (const auto& [decision, count] : counts)
+    texts.push_back(fmt::format("{} {}", count, decision));
+  return texts;
 }
 
 }  // namespace
@@ -26,16 +48,51 @@ StepMemory::StepMemory(const EngineSetting& setting)
 void StepMemory::begin_step(const Batch& pass) {
   ++steps_;
   if (is_plain() || is_ready_) return;
-  if (pass.size() == 0 && !setting_.norm_group) return;
-  std::vector<plan::MemoryDecision> decisions(memory_.blocks().size(), plan::MemoryDecision::keep);
-  if (pass.size() > 0) {
-    plan_ = planned(pass);
-    for (size_t i = 0; i < decisions.size(); ++i) decisions[i] = plan_->blocks[i].decision;
+  if (!setting_.norm_group) {
+    if (pass.size() == 0) return;
+    follow(to_json(planned(pass)));
+  } else {
+    follow(of_first_rank(pass));
   }
+  is_ready_ = true;
+}
+
+// Backwards of synchronised batch norms have to meet in the same order, so one rank plans for all.
+// If it cannot, all end with its error.
+Json StepMemory::of_first_rank(const Batch& pass) {
+  Json told;
+  std::exception_ptr refused;
+  if (setting_.norm_group->rank() == 0) {
+    try {
+      told = to_json(planned(pass));
+    } catch (const Error& error) {
+      refused = std::current_exception();
+      const auto [what, remedy] = parts_of(error);
+      told = {{"refused", what}, {"remedy", remedy}, {"code", static_cast<int>(error.code())}};
+    }
+  }
+  told = Json::parse(broadcast_text(*setting_.norm_group, told.dump(), 0));
+  if (refused) std::rethrow_exception(refused);
+  if (told.contains("refused"))
+    throw Error(static_cast<ErrorCode>(told["code"].get<int>()), "parallel", told["refused"],
+                told["remedy"].get<std::string>());
+  return told;
+}
+
+void StepMemory::follow(const Json& plan) {
+  std::vector<plan::MemoryDecision> decisions;
+  std::map<std::string_view, int> counts;
+  for (const Json& decision : plan["decisions"]) {
+    decisions.push_back(static_cast<plan::MemoryDecision>(decision.get<int>()));
+    ++counts[plan::to_string(decisions.back())];
+  }
+  predicted_bytes_ = plan["peak_bytes"];
   SwapOptions swap;
   swap.folder = setting_.memory.swap_dir;
-  memory_.decide(of_first_rank(std::move(decisions)), swap);
-  is_ready_ = true;
+  memory_.decide(decisions, swap);
+  if (setting_.group->rank() == 0)
+    log_info("memory.policy {}: activations take {} at most; blocks: {}", setting_.memory.policy,
+             format_bytes(predicted_bytes_), fmt::join(counts_as_text(counts), ", "));
 }
 
 plan::MemoryPlan StepMemory::planned(const Batch& pass) {
@@ -61,28 +118,13 @@ plan::MemoryPlanOptions StepMemory::plan_options() const {
   options.can_nest = false;          // Blocks run forward at most twice.
   options.counts_gradients = false;  // The budget is that of activations.
   options.compressed_fraction = 0.5;
+  options.compresses_by_rule_only = true;
   if (!asked.swap_dir.empty()) {
     const SwapSpeed speed = measure_swap(asked.swap_dir);
     options.out_bytes_per_second = speed.out_bytes_per_second;
     options.in_bytes_per_second = speed.in_bytes_per_second;
   }
-  const auto compresses = [](const plan::MemoryRule& rule) {
-    return rule.decision == plan::MemoryDecision::compress;
-  };
-  // Compression changes gradients, so only a rule of the user turns it on.
-  if (std::ranges::none_of(options.rules, compresses)) options.compressed_fraction = 0;
   return options;
-}
-
-std::vector<plan::MemoryDecision> StepMemory::of_first_rank(
-    std::vector<plan::MemoryDecision> mine) const {
-  if (!setting_.norm_group) return mine;
-  const at::Tensor values = at::empty({static_cast<int64_t>(mine.size())}, at::kLong);
-  auto* const numbers = values.mutable_data_ptr<int64_t>();
-  for (size_t i = 0; i < mine.size(); ++i) numbers[i] = static_cast<int64_t>(mine[i]);
-  setting_.norm_group->broadcast(values, 0);
-  for (size_t i = 0; i < mine.size(); ++i) mine[i] = static_cast<plan::MemoryDecision>(numbers[i]);
-  return mine;
 }
 
 ActivationMemory::Surroundings StepMemory::surroundings() const {
@@ -109,7 +151,7 @@ at::Tensor StepMemory::loss_of(const Batch& pass) {
 MemoryUse StepMemory::use() const {
   MemoryUse use;
   use.activation_bytes = memory_.bytes().peak();
-  if (plan_) use.predicted_activation_bytes = plan_->peak_bytes;
+  use.predicted_activation_bytes = predicted_bytes_;
   for (const at::Tensor& parameter : setting_.model.module->parameters())
     use.parameter_bytes += static_cast<int64_t>(parameter.nbytes());
   return use;

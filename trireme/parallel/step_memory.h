@@ -4,7 +4,7 @@
 #include <trireme/parallel/activation_memory.h>
 #include <trireme/parallel/engine.h>
 #include <trireme/plan/memory_plan.h>
-#include <optional>
+#include <cstdint>
 
 namespace trireme {
 
@@ -16,8 +16,8 @@ class StepMemory {
   explicit StepMemory(const EngineSetting& setting);
 
   // Called before the passes of each step, with the first of them, under its autocast. The first
-  // call that has samples plans. With batch norms over all replicas the first call is COLLECTIVE,
-  // and every replica takes rank 0's decisions: their backwards meet in the same order. Throws
+  // call that has samples plans. With batch norms over all replicas the first call is COLLECTIVE:
+  // rank 0 plans for all, so that their backwards meet in the same order. Throws
   // Error(invalid_argument) if no plan keeps the budget (with the least that works).
   void begin_step(const Batch& pass);
   // The loss of a pass, or the model's output if it has no samples.
@@ -30,12 +30,13 @@ class StepMemory {
   bool is_plain() const { return setting_.memory.is_plain(); }
   plan::MemoryPlan planned(const Batch& pass);
   plan::MemoryPlanOptions plan_options() const;
-  std::vector<plan::MemoryDecision> of_first_rank(std::vector<plan::MemoryDecision> mine) const;
+  Json of_first_rank(const Batch& pass);
+  void follow(const Json& plan);
   ActivationMemory::Surroundings surroundings() const;
 
   const EngineSetting& setting_;
   ActivationMemory memory_;
-  std::optional<plan::MemoryPlan> plan_;
+  int64_t predicted_bytes_ = 0;  // 0 before there is a plan.
   bool is_ready_ = false;
   int64_t steps_ = 0;
 };

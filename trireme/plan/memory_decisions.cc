@@ -9,11 +9,11 @@ namespace {
 
 constexpr size_t kMostHeldStates = 65'536;
 
-// What the decisions for the blocks before one have led to.
+// The result of the decisions for the blocks before one.
 struct HeldState {
   int64_t bytes = 0;  // Held from their forward to their backward, without the block's input.
   double seconds = 0;
-  MemoryDecision last = MemoryDecision::recompute;  // Of the block before.
+  MemoryDecision last = MemoryDecision::recompute;  // The decision for the block before.
   size_t before = 0;                                // The state that this one continues.
 };
 

@@ -108,7 +108,7 @@ AllowedDecisions allowed_by(std::span<const BlockMemory> blocks,
         {!moves, (free && has_budget) || (options.policy == "recompute" && (moves || has_budget)),
          (free && has_budget && can_swap(options)) ||
              (options.policy == "swap" && (moves || has_budget)),
-         free && has_budget && can_compress(options)});
+         free && has_budget && can_compress(options) && !options.compresses_by_rule_only});
   }
   for (const MemoryRule& rule : options.rules) {
     check_memory_rule(rule, options);

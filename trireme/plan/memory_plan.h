@@ -18,12 +18,12 @@ enum class MemoryDecision {
 };
 std::string_view to_string(MemoryDecision decision);
 
-// What a forward and a backward of a block take, as measured in one step. A block's output is the
+// The costs of a block's forward and backward, as measured in one step. A block's output is the
 // next block's input: where both are given and differ, the larger one counts.
 struct BlockMemory {
   std::string name;
   double forward_seconds = 0, backward_seconds = 0;
-  int64_t inner_bytes = 0;  // What autograd saves in the block, without its input and output.
+  int64_t inner_bytes = 0;  // Autograd saves them in the block, without its input and output.
   int64_t input_bytes = 0, output_bytes = 0;
   bool saves_input = true, saves_output = false;  // Whether autograd saves these too.
   // Memory that exists only while forward or backward runs.
@@ -47,9 +47,10 @@ struct MemoryPlanOptions {
   // The copies to and from where swapped activations are; 0: no swapping. Each direction has a
   // stream of its own, which works in order and beside the computation.
   double out_bytes_per_second = 0, in_bytes_per_second = 0;
-  // Compressed bytes for each byte, such as 0.5 for 16 instead of 32 bits; 0: `auto` compresses
-  // nothing. The seconds are those of one direction.
+  // Compressed bytes for each byte, such as 0.5 for 16 instead of 32 bits; 0: nothing can be
+  // compressed. The seconds are those of one direction.
   double compressed_fraction = 0, compress_seconds_per_byte = 0;
+  bool compresses_by_rule_only = false;  // `auto` compresses nothing: gradients would change.
   bool can_nest = true;  // Whether a block may run forward more than twice (operations).
   // Whether the gradients between blocks count, and whether the chain's input needs one.
   bool counts_gradients = true, input_gradient = false;

@@ -12,10 +12,10 @@ struct MemoryChain {
 
   size_t size() const { return blocks.size(); }
   const BlockMemory& block(size_t i) const { return blocks[i]; }
-  // What swapping or compressing a block moves.
+  // The bytes that swapping or compressing a block moves.
   int64_t moved(size_t i) const;
   int64_t compressed(size_t i) const;
-  double seconds() const;  // Of every forward and backward once.
+  double seconds() const;  // The time of every forward and backward once.
 
   std::span<const BlockMemory> blocks;
   const MemoryPlanOptions& options;
