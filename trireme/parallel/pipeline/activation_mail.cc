@@ -10,7 +10,7 @@
 namespace trireme {
 namespace {
 
-// A message begins with a letter of numbers: the micro-batch, how many numbers follow, and for
+// A message begins with a letter of numbers: its tag in the plan, how many numbers follow, and for
 // each tensor its type (or kNoTensor), whether its gradient is wanted, its dimensions and sizes. A
 // list that is longer than a letter continues in a second one, so that usual messages have one.
 constexpr int64_t kLetter = 64, kHead = 2;
@@ -55,14 +55,9 @@ at::Tensor letter(const int64_t* numbers, int64_t count) {
 
 }  // namespace
 
-// Messages of one tag keep their order, so a tag for each part and direction is enough.
-int ActivationMail::tag_of(const plan::PipelineMessage& message) const {
-  constexpr int kTags = 256;
-  return (2 * message.part + (message.is_gradient ? 1 : 0)) % kTags;
-}
-
-void ActivationMail::post(const at::Tensor& tensor, int to, int tag) {
-  sent_.push_back({tensor, stages_->send_async(tensor, to, tag)});
+// Messages between two stages keep their order, and a letter says which one follows.
+void ActivationMail::post(const at::Tensor& tensor, int to) {
+  sent_.push_back({tensor, stages_->send_async(tensor, to)});
   sent_.back().work->start();
 }
 
@@ -72,52 +67,49 @@ void ActivationMail::drop_sent() {
 
 void ActivationMail::send(const plan::PipelineMessage& message, const std::vector<Item>& items) {
   drop_sent();
-  const int tag = tag_of(message);
   const std::vector<int64_t> description = description_of(items);
   const int64_t count = std::ssize(description), first = std::min(count, kLetter - kHead);
-  std::vector<int64_t> numbers = {message.microbatch, count};
+  std::vector<int64_t> numbers = {plan_.tag_of(message), count};
   numbers.insert(numbers.end(), description.begin(), description.begin() + first);
   numbers.resize(kLetter);
-  post(letter(numbers.data(), kLetter), message.to, tag);
-  if (count > first) post(letter(description.data() + first, count - first), message.to, tag);
+  post(letter(numbers.data(), kLetter), message.to);
+  if (count > first) post(letter(description.data() + first, count - first), message.to);
   for (const auto& [tensor, requires_grad] : items)
     if (tensor.defined() && tensor.numel() > 0)
-      post(as_bytes(tensor.detach().contiguous()), message.to, tag);
+      post(as_bytes(tensor.detach().contiguous()), message.to);
 }
 
 std::vector<ActivationMail::Item> ActivationMail::receive(const plan::PipelineMessage& message) {
-  const Key wanted{message.is_gradient, message.part, message.microbatch};
+  const int wanted = plan_.tag_of(message);
   for (auto found = early_.find(wanted);; found = early_.find(wanted)) {
     if (found != early_.end()) {
       auto items = std::move(found->second);
       early_.erase(found);
       return items;
     }
-    int microbatch = 0;
-    auto items = receive_next(message, microbatch);
-    if (microbatch == message.microbatch) return items;
-    early_.emplace(Key{message.is_gradient, message.part, microbatch}, std::move(items));
+    int tag = 0;
+    auto items = receive_next(message.from, tag);
+    if (tag == wanted) return items;
+    early_.emplace(tag, std::move(items));
   }
 }
 
-std::vector<ActivationMail::Item> ActivationMail::receive_next(const plan::PipelineMessage& like,
-                                                               int& microbatch) {
-  const int tag = tag_of(like);
+std::vector<ActivationMail::Item> ActivationMail::receive_next(int from, int& tag) {
   at::Tensor head = at::empty({kLetter}, at::kLong);
-  stages_->recv(head, like.from, tag);
+  stages_->recv(head, from);
   const int64_t* const numbers = head.const_data_ptr<int64_t>();
-  microbatch = static_cast<int>(numbers[0]);
+  tag = static_cast<int>(numbers[0]);
   const int64_t count = numbers[1], first = std::min(count, kLetter - kHead);
   std::vector<int64_t> description(numbers + kHead, numbers + kHead + first);
   if (count > first) {
     at::Tensor rest = at::empty({count - first}, at::kLong);
-    stages_->recv(rest, like.from, tag);
+    stages_->recv(rest, from);
     const int64_t* const more = rest.const_data_ptr<int64_t>();
     description.insert(description.end(), more, more + rest.numel());
   }
   std::vector<Item> items = items_of(description);
   for (const auto& [tensor, requires_grad] : items)
-    if (tensor.defined() && tensor.numel() > 0) stages_->recv(as_bytes(tensor), like.from, tag);
+    if (tensor.defined() && tensor.numel() > 0) stages_->recv(as_bytes(tensor), from);
   return items;
 }
 

@@ -8,7 +8,6 @@
 #include <list>
 #include <map>
 #include <memory>
-#include <tuple>
 #include <vector>
 
 namespace trireme {
@@ -34,11 +33,9 @@ class ActivationMail {
   void finish();
 
  private:
-  using Key = std::tuple<bool, int, int>;  // is_gradient, part, micro-batch
-  std::vector<Item> receive_next(const plan::PipelineMessage& like, int& microbatch);
-  void post(const at::Tensor& tensor, int to, int tag);
+  std::vector<Item> receive_next(int from, int& tag);
+  void post(const at::Tensor& tensor, int to);
   void drop_sent();
-  int tag_of(const plan::PipelineMessage& message) const;
 
   struct Sent {
     at::Tensor tensor;
@@ -47,7 +44,8 @@ class ActivationMail {
   const std::shared_ptr<Group> stages_;
   const plan::PipelinePlan& plan_;
   std::list<Sent> sent_;
-  std::map<Key, std::vector<Item>> early_;  // Came before they were asked for.
+  // By the tag that the plan gives a message: those that came before they were asked for.
+  std::map<int, std::vector<Item>> early_;
 };
 
 }  // namespace trireme

@@ -25,12 +25,6 @@ double seconds_since(std::chrono::steady_clock::time_point started) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
 }
 
-int64_t bytes_of(const Tensors& tensors) {
-  int64_t bytes = 0;
-  for (const at::Tensor& tensor : tensors) bytes += static_cast<int64_t>(tensor.nbytes());
-  return bytes;
-}
-
 // Values that the next part takes: autograd of this part ends at them.
 std::vector<Item> items_of(const Tensors& outputs) {
   std::vector<Item> items;
@@ -99,7 +93,6 @@ Contribution PipelineRunner::compute(const StepRequest& request, double scale) {
   live_.clear();
   inputs_.clear();
   gradients_.clear();
-  boundary_bytes_ = most_boundary_bytes_ = 0;
   Contribution mine;
   DeferredBatchNorm norms;
   for (int number = 0; number < request.passes; ++number) {
@@ -111,9 +104,7 @@ Contribution PipelineRunner::compute(const StepRequest& request, double scale) {
       const auto [first, last] = plan::DataPlan::share(share.size(), i, count);
       pass.microbatches.push_back(first == last ? Batch() : share.part(first, last - first));
     }
-    pass.backwards_left = count * static_cast<int>(parts_.size());
     pass.first_microbatch = number * count;
-    pass.is_last = number + 1 == request.passes;
     run(pass, mine);
   }
   norms.commit();
@@ -121,33 +112,34 @@ Contribution PipelineRunner::compute(const StepRequest& request, double scale) {
   return mine;
 }
 
-void PipelineRunner::run(Pass& pass, Contribution& mine) {
+void PipelineRunner::run(const Pass& pass, Contribution& mine) {
   for (const plan::PipelineStep& step : steps_) {
     if (pass.microbatches[static_cast<size_t>(step.microbatch)].size() == 0) {
-      run_without_samples(step, pass);
+      run_without_samples(step);
       continue;
     }
     switch (step.task) {
       case PipelineTask::forward: forward(step, pass, mine); break;
       case PipelineTask::backward:
       case PipelineTask::input_gradient: backward(step, pass); break;
-      case PipelineTask::weight_gradient: backward_weights(step, pass); break;
+      case PipelineTask::weight_gradient: backward_weights(step); break;
     }
   }
 }
 
 // All stages of a replica leave such a micro-batch out. Other replicas may have samples in it.
-void PipelineRunner::run_without_samples(const plan::PipelineStep& step, Pass& pass) {
+void PipelineRunner::run_without_samples(const plan::PipelineStep& step) {
   const PipelinePart& own = part(step.part);
   const size_t first = own.first_own, last = first + own.blocks.size();
   if (step.task == PipelineTask::forward) keeper_.forward_without_samples(first, last);
   if (step.task == PipelineTask::backward || step.task == PipelineTask::input_gradient)
     keeper_.backward_without_samples(first, last);
   if (step.task == PipelineTask::backward || step.task == PipelineTask::weight_gradient)
-    end_backward(pass);
+    keeper_.backward_ended();
 }
 
-void PipelineRunner::forward(const plan::PipelineStep& step, Pass& pass, Contribution& mine) {
+void PipelineRunner::forward(const plan::PipelineStep& step, const Pass& pass,
+                             Contribution& mine) {
   const Batch& batch = pass.microbatches[static_cast<size_t>(step.microbatch)];
   Live live;
   live.inputs = inputs_of(step, batch);
@@ -156,7 +148,7 @@ void PipelineRunner::forward(const plan::PipelineStep& step, Pass& pass, Contrib
   const PipelinePart& own = part(step.part);
   {
     const Autocast mixed(setting_.autocast);
-    // What came in a message has no other user. Between parts of one stage it has.
+    // A message's tensors have no other user. Those between parts of one stage have.
     const bool is_alone = plan_.needs(step).has_value();
     live.outputs =
         run_blocks(own, is_alone ? received(live.inputs) : live.inputs, pass, step.microbatch);
@@ -169,9 +161,6 @@ void PipelineRunner::forward(const plan::PipelineStep& step, Pass& pass, Contrib
   }
   times_.add(step, seconds_since(started));
   if (!is_last_part(step.part)) hand_on(step, live.outputs);
-  live.bytes = bytes_of(live.inputs) + bytes_of(live.outputs);
-  boundary_bytes_ += live.bytes;
-  most_boundary_bytes_ = std::max(most_boundary_bytes_, boundary_bytes_);
   live_.insert_or_assign({step.part, step.microbatch}, std::move(live));
 }
 
@@ -211,7 +200,7 @@ void PipelineRunner::hand_on(const plan::PipelineStep& step, const Tensors& outp
 }
 
 // Backward through a part, or its first half alone.
-void PipelineRunner::backward(const plan::PipelineStep& step, Pass& pass) {
+void PipelineRunner::backward(const plan::PipelineStep& step, const Pass& pass) {
   Live& live = live_.at({step.part, step.microbatch});
   const Tensors gradients = gradients_for(step, live, pass);
   setting_.enter(Phase::backward);
@@ -240,29 +229,20 @@ void PipelineRunner::backward(const plan::PipelineStep& step, Pass& pass) {
     else
       gradients_.insert_or_assign({step.part - 1, step.microbatch}, std::move(items));
   }
-  if (step.task != PipelineTask::backward) return;
-  forget(step);
-  end_backward(pass);
+  if (step.task == PipelineTask::backward) end_backward(step);
 }
 
-void PipelineRunner::backward_weights(const plan::PipelineStep& step, Pass& pass) {
+void PipelineRunner::backward_weights(const plan::PipelineStep& step) {
   setting_.enter(Phase::backward);
   const auto started = std::chrono::steady_clock::now();
   live_.at({step.part, step.microbatch}).split->weight_gradients();
   times_.add(step, seconds_since(started));
-  forget(step);
-  end_backward(pass);
+  end_backward(step);
 }
 
-void PipelineRunner::forget(const plan::PipelineStep& step) {
-  const auto found = live_.find({step.part, step.microbatch});
-  boundary_bytes_ -= found->second.bytes;
-  live_.erase(found);
-}
-
-void PipelineRunner::end_backward(Pass& pass) {
-  --pass.backwards_left;
-  keeper_.backward_ended(pass.is_last && pass.backwards_left == 0);
+void PipelineRunner::end_backward(const plan::PipelineStep& step) {
+  live_.erase({step.part, step.microbatch});
+  keeper_.backward_ended();
 }
 
 // The gradients of a part's outputs; undefined where there is none.
@@ -285,13 +265,11 @@ Tensors PipelineRunner::gradients_for(const plan::PipelineStep& step, const Live
 }
 
 at::Tensor PipelineRunner::evaluate(const Batch& batch) {
-  for (int number = 0; number < plan_.parts(); ++number) {
-    const auto own = std::ranges::find(parts_, number, &PipelinePart::number);
-    if (own == parts_.end()) continue;
-    const plan::PipelineStep step{PipelineTask::forward, 0, number};
+  for (const PipelinePart& own : parts_) {
+    const plan::PipelineStep step{PipelineTask::forward, 0, own.number};
     Tensors tensors = inputs_of(step, batch);
-    for (const Block& block : own->blocks) tensors = block.forward(tensors);
-    if (is_last_part(number)) return only_output(own->blocks, tensors);
+    for (const Block& block : own.blocks) tensors = block.forward(tensors);
+    if (is_last_part(own.number)) return only_output(own.blocks, tensors);
     hand_on(step, tensors);
   }
   mail_.finish();
@@ -299,11 +277,8 @@ at::Tensor PipelineRunner::evaluate(const Batch& batch) {
 }
 
 void PipelineRunner::evaluate_without_samples() {
-  for (int number = 0; number < plan_.parts(); ++number) {
-    const auto own = std::ranges::find(parts_, number, &PipelinePart::number);
-    if (own != parts_.end())
-      keeper_.forward_without_samples(own->first_own, own->first_own + own->blocks.size());
-  }
+  for (const PipelinePart& own : parts_)
+    keeper_.forward_without_samples(own.first_own, own.first_own + own.blocks.size());
 }
 
 const PipelinePart& PipelineRunner::part(int number) const {

@@ -22,7 +22,7 @@ namespace trireme {
 // The blocks of one part of the model, of those of this stage.
 struct PipelinePart {
   int number = 0;        // In the model.
-  int first_block = 0;   // Of the part's blocks, in the model.
+  int first_block = 0;   // The place of its first block in the model.
   size_t first_own = 0;  // The same among the blocks of the stage.
   std::vector<Block> blocks;
 };
@@ -45,38 +45,31 @@ class PipelineRunner {
   PartTimes& times() { return times_; }
   // Takes part in what other replicas do in evaluate().
   void evaluate_without_samples();
-  // The most bytes of activations that the stage held in a step, without the parts' own
-  // intermediate results: those that were received or sent.
-  int64_t boundary_bytes() const { return most_boundary_bytes_; }
 
  private:
   // A micro-batch between forward and backward of a part.
   struct Live {
     Tensors inputs, outputs;
     std::optional<pipeline::SplitBackward> split;  // Between its halves.
-    int64_t bytes = 0;
   };
   // The micro-batches of one pass over the schedule.
   struct Pass {
     const StepRequest& request;
     double scale;
     std::vector<Batch> microbatches;
-    int first_microbatch = 0;  // Of the pass, among those of the step.
-    bool is_last = true;
-    int backwards_left = 0;
+    int first_microbatch = 0;  // The place of its first one in the step.
   };
-  void run(Pass& pass, Contribution& mine);
-  void forward(const plan::PipelineStep& step, Pass& pass, Contribution& mine);
-  void backward(const plan::PipelineStep& step, Pass& pass);
-  void backward_weights(const plan::PipelineStep& step, Pass& pass);
-  void forget(const plan::PipelineStep& step);
-  void end_backward(Pass& pass);
+  void run(const Pass& pass, Contribution& mine);
+  void forward(const plan::PipelineStep& step, const Pass& pass, Contribution& mine);
+  void backward(const plan::PipelineStep& step, const Pass& pass);
+  void backward_weights(const plan::PipelineStep& step);
+  void end_backward(const plan::PipelineStep& step);
   Tensors inputs_of(const plan::PipelineStep& step, const Batch& batch);
   Tensors run_blocks(const PipelinePart& part, Tensors tensors, const Pass& pass, int microbatch);
   void hand_on(const plan::PipelineStep& step, const Tensors& outputs);
   Tensors gradients_for(const plan::PipelineStep& step, const Live& live, const Pass& pass);
   const PipelinePart& part(int number) const;
-  void run_without_samples(const plan::PipelineStep& step, Pass& pass);
+  void run_without_samples(const plan::PipelineStep& step);
   bool is_last_part(int number) const { return number + 1 == plan_.parts(); }
 
   const EngineSetting& setting_;
@@ -85,12 +78,11 @@ class PipelineRunner {
   const std::vector<PipelinePart> parts_;
   ParameterKeeper& keeper_;
   ActivationMail mail_;
-  const std::vector<plan::PipelineStep>& steps_;  // Of this stage.
+  const std::vector<plan::PipelineStep>& steps_;  // The steps of this stage.
   std::map<std::pair<int, int>, Live> live_;      // By part and micro-batch.
-  // What parts of this stage hand each other.
+  // The tensors that parts of this stage hand each other.
   std::map<std::pair<int, int>, std::vector<ActivationMail::Item>> inputs_, gradients_;
   PartTimes times_;
-  int64_t boundary_bytes_ = 0, most_boundary_bytes_ = 0;
 };
 
 }  // namespace trireme
