@@ -4,6 +4,7 @@
 // This header must come after those of torch.
 #include <gtest/gtest.h>
 
+#include <trireme/parallel/boxes.h>
 #include <trireme/parallel/module_state.h>
 #include <trireme/parallel/nn/tensor_parallel_layer.h>
 #include <map>
@@ -27,18 +28,18 @@ class Assembly {
  public:
   void add(const nn::ParameterParts& parts, const at::Tensor& part) {
     const std::lock_guard lock(mutex_);
-    const auto pieces = nn::pieces_of(part, parts);
-    for (size_t i = 0; i < pieces.size(); ++i) {
-      const plan::TensorSlice& box = parts.parts[i];
-      at::Tensor place =
-          whole_.try_emplace(parts.name, at::full(box.shape, NAN, part.options())).first->second;
-      for (size_t d = 0; d < box.shape.size(); ++d)
-        place = place.narrow(static_cast<int64_t>(d), box.from[d], box.sizes[d]);
+    StateView pieces;
+    show_boxes(parts.name, parts.parts, part, StateKind::parameter, pieces);
+    for (const StateEntry& piece : pieces) {
+      const at::Tensor whole =
+          whole_.try_emplace(parts.name, at::full(piece.slice.shape, NAN, part.options()))
+              .first->second;
+      const at::Tensor place = part_of(whole, piece.slice);
       // Replicated tensors are the same on all ranks.
       if (!parts.is_divided() && !place.isnan().any().item<bool>()) {
-        EXPECT_TRUE(at::equal(place, pieces[i])) << parts.name;
+        EXPECT_TRUE(at::equal(place, piece.tensor)) << parts.name;
       }
-      place.copy_(pieces[i]);
+      place.copy_(piece.tensor);
     }
   }
   const NamedTensors& whole() const { return whole_; }
@@ -59,8 +60,8 @@ inline void assemble_gradients(torch::nn::Module& module, Group& ranks,
   }
 }
 
-inline void expect_close(const NamedTensors& actual, const NamedTensors& expected, double tolerance,
-                         const std::string& where) {
+inline void expect_close(const NamedTensors& actual, const NamedTensors& expected,
+                         double tolerance, const std::string& where) {
   ASSERT_EQ(actual.size(), expected.size()) << where;
   for (const auto& [name, tensor] : expected) {
     ASSERT_TRUE(actual.contains(name)) << where << " " << name;

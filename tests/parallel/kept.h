@@ -67,6 +67,13 @@ class Kept {
     setting.optimizer = optimizer;
     setting.buckets = buckets;
     setting.blocks = net->blocks();
+    bool enters = false;
+    for (const Block& block : setting.blocks) {
+      for (const auto& module : block.modules)
+        for (const at::Tensor& tensor : module->parameters())
+          enters = enters || tensor.requires_grad();
+      setting.enters_backward.push_back(enters);
+    }
     is_copy_ = level < 1 || group_->size() == 1;
     keeper = level < 0 ? keep_copies(std::move(setting)) : keep_shards(std::move(setting), level);
     blocks = keeper->blocks();
@@ -86,7 +93,7 @@ class Kept {
         const at::Tensor loss = at::cross_entropy_loss(forward(part.x).to(at::kDouble), part.y);
         (loss * (static_cast<double>(part.size()) / static_cast<double>(whole.size()))).backward();
       }
-      keeper->backward_ended(pass + 1 == passes);
+      keeper->backward_ended();
     }
   }
   // COLLECTIVE. The global norm before clipping.

@@ -82,6 +82,13 @@ class Mesh(SystemTest):
             self.assertGreater(report["bubble"][kind], 0)
             self.assertLess(report["bubble"][kind], 1)
         alone = self.train(*SMALL, *STEPS, name="alone")
+        whole = alone["parameter_bytes"][0]
+        self.assertGreater(whole, 0)
+        # Ranks 0 and 1 are the stages of the first replica, and ranks 2 and 3 of the second one.
+        stages = report["parameter_bytes"]
+        self.assertEqual((stages[0] + stages[1], stages[2:]), (whole, stages[:2]))
+        shards = self.train(*SMALL, *STEPS, *LAYOUTS["shards of level 3"], name="shards")
+        self.assertEqual(sum(shards["parameter_bytes"]), whole)
         self.assertIsNone(alone["mesh"])
         self.assertIsNone(alone["bubble"])
 
@@ -102,7 +109,7 @@ class Mesh(SystemTest):
         code, out, err = self.run_to_end(TRIREME, "train", DIGITS, *words, "--inject",
                                          "kill:rank=1@step=13")
         self.assertNotEqual(code, 0)
-        self.assertIn("1", out + err)
+        self.assertRegex(out + err, r"worker 1 .*(killed|SIGKILL|signal)")
         report = self.train(*words, name="again")
         self.assertEqual(report["resumed_from_step"], 10)
         self.assert_close(report["loss_history"], whole["loss_history"], 1e-10)
@@ -118,6 +125,8 @@ class Mesh(SystemTest):
                             "train.ema_decay")
         self.assert_refused([TRIREME, "train", DIGITS, "--workers", "2",
                              *settings("shard.level=4")], 2, "shard.level", "4")
+        self.assert_refused([TRIREME, "train", DIGITS, "--workers", "2",
+                             *settings("mesh.data=5")], 2, "mesh.data 5", "there are 2")
 
 
 if __name__ == "__main__":

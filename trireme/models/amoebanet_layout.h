@@ -53,7 +53,9 @@ struct AmoebaCell {
 // All cells, those of the stem first: two reduction cells, then layers / 3 normal cells three
 // times, with a reduction cell between. `layers` is a multiple of 3, and `width` one of 8.
 std::vector<AmoebaCell> amoebanet_cells(int64_t layers, int64_t width);
-inline int64_t amoebanet_stem(int64_t width) { return width / 4; }  // Of the first convolution.
+inline int64_t amoebanet_stem(int64_t width) {
+  return width / 4;
+}  // Filters of the first convolution.
 
 struct CellConvolution {
   int64_t inputs, outputs;

@@ -89,8 +89,8 @@ struct EngineSetting {
   OptimizerFactory optimizer;
   LossFunction loss;
   DataParallelOptions options;
-  plan::DivisionOptions division;          // Of the model and its state.
-  MemoryOptions memory;  // ReplicaEngine and the strategies that ship follow it.
+  plan::DivisionOptions division;          // The parts of the model and its state.
+  MemoryOptions memory;                    // See StrategyFeatures::memory.
   std::optional<at::ScalarType> autocast;  // Forward and loss run under it.
   uint64_t seed = 0;
   ReplicaRandom* random = nullptr;  // Seeded anew before each step; outlives the engine.
@@ -125,8 +125,8 @@ struct IncomingState {
 
 // The memory that this rank's part of the model took so far. 0: not known.
 struct MemoryUse {
-  // The largest number of bytes of activations that were held at once, and the number that the plan
-  // of the memory predicts.
+  // The largest number of bytes of activations that were held at once, and the number that the
+  // plan of the memory predicts.
   int64_t activation_bytes = 0, predicted_activation_bytes = 0;
   int64_t parameter_bytes = 0;
 };

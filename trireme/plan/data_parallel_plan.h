@@ -33,7 +33,7 @@ struct DataParallelFacts {
   LocalSgdOptions local;
   int virtual_shards = 0;
   DivisionOptions division;
-  std::vector<BlockCost> blocks;  // Of the model; empty if it names none.
+  std::vector<BlockCost> blocks;  // The blocks of the model; empty if it names none.
 };
 
 // The number of facts of a step: a few numbers, four for each rank, one for each parameter

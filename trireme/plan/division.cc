@@ -52,9 +52,10 @@ config::Rows rows_of(const PipelineOptions*) {
                     .automatic = 0}),
        config::row(&O::cut,
                    {.name = "pipeline.cut",
-                    .meaning = "The places where the model is cut: parameters, time or memory "
-                               "for the most even cut by that measure, or the names of the "
-                               "blocks that begin the second and later parts, with commas."})});
+                    .meaning = "The places where the model is cut: parameters for the most even "
+                               "cut by their number, the names of the blocks that begin the "
+                               "second and later parts, with commas, or the number of blocks in "
+                               "each part, such as `3+3+2`."})});
 }
 
 config::Rows rows_of(const ShardOptions*) {

@@ -58,7 +58,7 @@ struct EnginePlan {
   bool follows_ready_order = false;
   std::vector<Message> messages;  // With more than one rank, where gradients are all-reduced.
   int64_t facts = 0;              // The numbers that the ranks add up besides gradients.
-  std::optional<PipelinePlan> pipeline;  // Of kMeshEngine.
+  std::optional<PipelinePlan> pipeline;  // Only kMeshEngine has it.
   std::optional<Partition> cut;          // The blocks of its parts.
   std::optional<ShardTree> shard_tree;   // With ExchangeKind::reproducible.
   // By bucket, with ExchangeKind::reproducible: the elements of the range that each rank adds up.

@@ -73,17 +73,14 @@ EnginePlan plan_sharded(const DataParallelFacts& facts) {
   return plan.exchange == ExchangeKind::shared ? plan : plan_mesh(facts);
 }
 
-Partition cut_of(const DivisionOptions& division, std::span<const BlockCost> blocks) {
-  const PipelinePlan pipeline = pipeline_of(division);
+Partition cut_of(const std::string& cut, int parts, std::span<const BlockCost> blocks) {
   try {
-    Partition cut = partition(blocks, {.parts = pipeline.parts(), .cut = division.pipeline.cut});
-    check(cut);
-    return cut;
+    Partition made = partition(blocks, {.parts = parts, .cut = cut});
+    check(made);
+    return made;
   } catch (const Error& error) {
-    const ErrorParts parts = parts_of(error);
-    throw Error(error.code(), "config",
-                fmt::format("pipeline.cut is {}: {}", division.pipeline.cut, parts.what),
-                parts.remedy);
+    const auto [what, remedy] = parts_of(error);
+    throw Error(error.code(), "config", fmt::format("pipeline.cut is {}: {}", cut, what), remedy);
   }
 }
 
@@ -92,7 +89,7 @@ EnginePlan plan_mesh(const DataParallelFacts& facts) {
   plan.mesh = mesh_of(facts.division.mesh, plan.ranks());
   plan.data = facts.data;
   plan.pipeline = pipeline_of(facts.division);
-  plan.cut = cut_of(facts.division, facts.blocks);
+  plan.cut = cut_of(facts.division.pipeline.cut, plan.pipeline->parts(), facts.blocks);
   return plan;
 }
 

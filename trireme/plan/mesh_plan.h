@@ -12,9 +12,9 @@ namespace trireme::plan {
 // schedule or the numbers do not fit it.
 PipelinePlan pipeline_of(const DivisionOptions& division);
 
-// The blocks of the schedule's parts. Throws Error(invalid_argument) naming the key, as
+// The blocks of each part, as pipeline.cut says. Throws Error(invalid_argument) naming the key, as
 // partition() does.
-Partition cut_of(const DivisionOptions& division, std::span<const BlockCost> blocks);
+Partition cut_of(const std::string& cut, int parts, std::span<const BlockCost> blocks);
 
 // The level at which replicas divide their state: shard.level, or the one that the strategy has
 // without it.

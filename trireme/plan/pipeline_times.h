@@ -18,7 +18,7 @@ struct PipelineCosts {
   bool recompute = false;
   // From the end of a step to the arrival of its message on another stage.
   double transfer = 0;
-  // What a part holds for a micro-batch from F until B, or until W.
+  // The bytes that a part holds for a micro-batch from F until B, or until W.
   std::vector<double> activation_bytes = {1};
   // The fraction of it that is still held between I and W.
   double held_after_input_gradient = 1;

@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 
 #include <trireme/parallel/agreement.h>
+#include <trireme/parallel/boxes.h>
 #include <trireme/train/parameter_hash.h>
 #include <trireme/train/saver_slices.h>
 #include <trireme/train/state_transfer.h>
@@ -12,16 +13,9 @@ namespace {
 
 using Boxes = std::vector<std::pair<int, plan::TensorSlice>>;  // With the rank that has each.
 
-at::Tensor part_in(const at::Tensor& whole, const plan::TensorSlice& slice) {
-  at::Tensor part = whole;
-  for (size_t d = 0; d < slice.shape.size(); ++d)
-    part = part.narrow(static_cast<int64_t>(d), slice.from[d], slice.sizes[d]);
-  return part;
-}
-
 // COLLECTIVE. The slices of each parameter on all ranks that are not empty; of equal ones the
 // lowest rank's.
-std::map<std::string, Boxes> boxes_of(const std::vector<StateEntry>& parameters, Group& group) {
+std::map<std::string, Boxes> boxes_of(const StateView& parameters, Group& group) {
   Json mine = Json::array();
   for (const StateEntry& entry : parameters)
     if (entry.slice.elements() > 0)
@@ -41,10 +35,11 @@ std::map<std::string, Boxes> boxes_of(const std::vector<StateEntry>& parameters,
 }  // namespace
 
 std::string hash_of_parameters(const StateView& state, Group& group) {
-  std::vector<StateEntry> parameters;
+  StateView parameters;
   for (const StateEntry& entry : state)
     if (entry.kind == StateKind::parameter) parameters.push_back(entry);
-  if (!slices_of(state, group).any()) return sha256_of(tensors_of(state, StateKind::parameter));
+  if (!slices_of(parameters, group).any())
+    return sha256_of(tensors_of(parameters, StateKind::parameter));
 
   const at::NoGradGuard no_grad;
   const std::map<std::string, Boxes> boxes = boxes_of(parameters, group);
@@ -68,7 +63,7 @@ std::string hash_of_parameters(const StateView& state, Group& group) {
       } else if (rank != 0 && rank == group.rank()) {
         group.send(as_bytes(part), 0);
       }
-      if (whole.defined()) part_in(whole, slice).copy_(part.view(slice.sizes));
+      if (whole.defined()) part_of(whole, slice).copy_(part.view(slice.sizes));
     }
     if (whole.defined()) hash.add({name, whole});
   }

@@ -9,6 +9,7 @@
 #include <trireme/base/cbor.h>
 #include <trireme/base/log.h>
 #include <trireme/parallel/agreement.h>
+#include <trireme/parallel/boxes.h>
 #include <trireme/train/state_transfer.h>
 #include <algorithm>
 #include <cstring>
@@ -53,16 +54,14 @@ bool all_fit(const StateView& own, const SavedTensors& saved) {
 
 void fill_common(const StateEntry& entry, const Saved& saved, Group& group) {
   const plan::TensorSlice& slice = entry.slice;
-  at::Tensor value = group.rank() == 0 ? saved.at(name_in_file(entry, 0))
-                                             .to(entry.tensor.scalar_type())
-                                             .reshape(slice.shape)
-                                             .contiguous()
-                                       : at::empty(slice.shape, entry.tensor.options());
+  const at::Tensor value = group.rank() == 0 ? saved.at(name_in_file(entry, 0))
+                                                   .to(entry.tensor.scalar_type())
+                                                   .reshape(slice.shape)
+                                                   .contiguous()
+                                             : at::empty(slice.shape, entry.tensor.options());
   broadcast_tensors(group, {{entry.slice.tensor, value}});
   // Each rank takes its slice.
-  for (size_t d = 0; d < slice.shape.size(); ++d)
-    value = value.narrow(static_cast<int64_t>(d), slice.from[d], slice.sizes[d]);
-  entry.tensor.copy_(value.reshape(entry.tensor.sizes()));
+  entry.tensor.copy_(part_of(value, slice).reshape(entry.tensor.sizes()));
 }
 
 void scatter(const StateView& own, const Saved& saved, Group& group) {

@@ -79,13 +79,13 @@ struct TrainerOptions {
   // this number of parts.
   int accumulate = 1;
   double clip_norm = 0;
-  MemoryOptions memory;  // Where activations are between forward and backward.
+  MemoryOptions memory;  // The place of activations between forward and backward.
   // If above 0, an average of the parameters is kept, and evaluation uses it.
   double ema_decay = 0;
   bool sync_batch_norm = false;  // Batch norm over the samples of all replicas.
   plan::CompressionOptions compression;
   plan::LocalSgdOptions local;
-  plan::DivisionOptions division;  // Of the model and its state among the ranks.
+  plan::DivisionOptions division;  // The parts of the model and its state that ranks have.
   // If above 0, the global batch is cut into this number of pieces. Each is computed separately
   // with its own random numbers, and the results are added in a fixed order. Any number of
   // replicas up to it then gives the same bits, even if the number changes (DataParallelOptions).

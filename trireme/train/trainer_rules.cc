@@ -83,7 +83,7 @@ void check_schedule_of(const TrainerOptions& o) {
   check(schedule);
 }
 
-// Refuses a schedule that does not fit the stages, and micro-batches without stages.
+// Refuses a schedule that does not fit the stages.
 void check_division(const TrainerOptions& o) {
   plan::pipeline_of(o.division);
   if (o.division.mesh.divides_model() && o.resize.batch != "keep")
@@ -143,9 +143,7 @@ ResolvedStrategy resolve_strategy(const TrainerOptions& options, int workers, in
                 fmt::format("{} is {}, but there are {}: {}", key, value, replicas, rule),
                 fmt::format("{}={}, or fewer workers or replicas", key, resolved.world_size));
   };
-  const bool is_of_mesh = plan::is_of_mesh(resolved.name);
-  const int shares = is_of_mesh ? plan::replicas_of(options.division.mesh, resolved.world_size)
-                                : resolved.world_size;
+  const int shares = plan::replicas_of(options.division.mesh, resolved.world_size);
   if (options.batch < shares)
     refuse_below("data.batch", options.batch, "the global batch must have a sample for each");
   if (options.virtual_shards > 0 && options.virtual_shards < resolved.world_size)

@@ -119,7 +119,7 @@ struct Seen {
   double cpu_seconds = 0;  // The CPU time of its process for one step.
   int64_t batch = 0, bytes_sent = 0;
   int replicas = 1;
-  Json facts;  // Of the mesh.
+  Json facts;  // Engine::facts_for_report()
 };
 
 template <typename AnyTraining>

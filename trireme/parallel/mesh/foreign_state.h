@@ -40,9 +40,9 @@ class ForeignState {
   };
   bool is_of_a_parameter(const std::string& state_name) const;
 
-  std::map<std::string, std::vector<int64_t>> shapes_;  // Of all parameters.
+  std::map<std::string, std::vector<int64_t>> shapes_;  // [parameter]: its whole shape.
   std::map<std::string, Form> forms_;                   // By name in a file.
-  Json counters_;                                       // Of the optimizer on all ranks, or null.
+  Json counters_;  // The optimizer's counters on all ranks, or null.
 };
 
 }  // namespace trireme

@@ -3,21 +3,15 @@
 #include <ATen/ops/empty.h>
 
 #include <trireme/comm/dtype.h>
+#include <trireme/parallel/boxes.h>
 #include <trireme/parallel/flat_gradients.h>
 #include <trireme/parallel/gradients.h>
-#include <trireme/parallel/mesh/boxes.h>
 #include <trireme/parallel/mesh/parameter_keeper.h>
 #include <trireme/parallel/mesh/part_optimizer.h>
 #include <trireme/tensor/master_weights.h>
 
 namespace trireme {
 namespace {
-
-std::vector<at::Tensor> bare(const std::vector<OwnTensor>& own) {
-  std::vector<at::Tensor> tensors;
-  for (const OwnTensor& each : own) tensors.push_back(each.tensor);
-  return tensors;
-}
 
 // The gradients of a bucket on their way: values, and behind them a 1 for each that this rank has.
 struct Travelling {
@@ -29,8 +23,9 @@ class Copies : public ParameterKeeper {
  public:
   explicit Copies(ParameterKeeperSetting setting)
       : setting_(std::move(setting)),
-        masters_(bare(setting_.parameters)),
-        updated_(named_masters()),
+        parameters_(named(setting_.parameters)),
+        masters_(tensors_of(setting_.parameters)),
+        updated_(named(setting_.parameters, masters_.masters())),
         optimizer_(setting_.optimizer, setting_.parameters, updated_),
         buckets_(plan::plan_buckets(specs_of(updated_), setting_.buckets).buckets) {}
 
@@ -39,7 +34,7 @@ class Copies : public ParameterKeeper {
   void forward_without_samples(size_t, size_t) override {}
   void backward_without_samples(size_t, size_t) override {}
 
-  void backward_ended(bool) override {}
+  void backward_ended() override {}
 
   void reduce() override {
     start();
@@ -50,9 +45,8 @@ class Copies : public ParameterKeeper {
       const plan::Bucket& bucket = buckets_[b];
       const at::Tensor counts =
           travelling_[b].flat.narrow(0, bucket.elements, std::ssize(bucket.params)).to(at::kFloat);
-      for (int64_t i = 0; i < counts.numel(); ++i)
-        used[static_cast<size_t>(bucket.params[static_cast<size_t>(i)])] =
-            counts[i].item<float>() > 0;
+      for (size_t i = 0; i < bucket.params.size(); ++i)
+        used[static_cast<size_t>(bucket.params[i])] = counts.const_data_ptr<float>()[i] > 0;
       unpack(bucket, updated_, travelling_[b].flat, used);
     }
     travelling_.clear();
@@ -62,26 +56,14 @@ class Copies : public ParameterKeeper {
 
   // All replicas have the same reduced gradients, and the first one counts them.
   double squared_norm() override {
-    if (setting_.replicas->rank() > 0) return 0;
-    std::vector<at::Tensor> counted;
-    for (size_t i = 0; i < updated_.size(); ++i)
-      if (setting_.parameters[i].counts) counted.push_back(updated_[i].tensor.grad());
-    const double norm = norm_of(counted);
-    return norm * norm;
+    return setting_.replicas->rank() > 0 ? 0 : optimizer_.squared_norm();
   }
 
   int64_t update(double factor) override {
-    std::vector<at::Tensor> gradients;
-    int64_t elements = 0;
-    for (size_t i = 0; i < updated_.size(); ++i) {
-      const at::Tensor& tensor = updated_[i].tensor;
-      gradients.push_back(tensor.grad());
-      if (tensor.requires_grad() && setting_.parameters[i].counts) elements += tensor.numel();
-    }
-    multiply(gradients, factor);
+    optimizer_.scale_gradients(factor);
     optimizer_.step();
     masters_.publish();
-    return elements;
+    return optimizer_.counted_elements();
   }
 
   void publish() override {}
@@ -95,9 +77,6 @@ class Copies : public ParameterKeeper {
   void show(EngineState& state) const override {
     for (const OwnTensor& own : setting_.parameters)
       show_boxes(own.name, own.boxes, own.tensor, StateKind::parameter, state.tensors);
-    for (size_t i = 0; i < updated_.size(); ++i)
-      if (const OwnTensor& own = setting_.parameters[i]; !updated_[i].tensor.is_same(own.tensor))
-        show_boxes(own.name, own.boxes, updated_[i].tensor, StateKind::master, state.tensors);
     optimizer_.show(state);
   }
 
@@ -115,38 +94,30 @@ class Copies : public ParameterKeeper {
   void set_rates(std::span<const double> rates) override { optimizer_.set_rates(rates); }
 
  private:
-  std::vector<NamedTensor> named_masters() const {
-    std::vector<NamedTensor> named;
-    for (size_t i = 0; i < setting_.parameters.size(); ++i)
-      named.push_back({setting_.parameters[i].name, masters_.masters()[i]});
-    return named;
-  }
-
   // The gradients are complete.
   void start() {
     const at::NoGradGuard no_grad;
-    std::vector<NamedTensor> parameters;
-    for (const OwnTensor& own : setting_.parameters) parameters.push_back({own.name, own.tensor});
-    separate_gradients(parameters);
+    separate_gradients(parameters_);
     masters_.take_gradients();
     if (setting_.replicas->size() == 1) return;
     const std::vector<bool> has = has_gradient(updated_);
     for (const plan::Bucket& bucket : buckets_) {
       Travelling next;
-      const auto flags = std::ssize(bucket.params);
-      next.flat =
-          at::empty({bucket.elements + flags}, at::TensorOptions().dtype(to_torch(bucket.dtype)));
+      const at::Tensor flags = at::empty({std::ssize(bucket.params)}, at::kFloat);
+      for (size_t i = 0; i < bucket.params.size(); ++i)
+        flags.mutable_data_ptr<float>()[i] = has[static_cast<size_t>(bucket.params[i])] ? 1 : 0;
+      next.flat = at::empty({bucket.elements + flags.numel()},
+                            at::TensorOptions().dtype(to_torch(bucket.dtype)));
       pack(bucket, updated_, next.flat.narrow(0, 0, bucket.elements));
-      for (int64_t i = 0; i < flags; ++i)
-        next.flat[bucket.elements + i] =
-            has[static_cast<size_t>(bucket.params[static_cast<size_t>(i)])] ? 1 : 0;
+      next.flat.narrow(0, bucket.elements, flags.numel()).copy_(flags);
       next.work = setting_.replicas->all_reduce_async(next.flat);
       travelling_.push_back(std::move(next));
     }
   }
 
   const ParameterKeeperSetting setting_;
-  MasterWeights masters_;
+  const std::vector<NamedTensor> parameters_;
+  const MasterWeights masters_;
   const std::vector<NamedTensor> updated_;  // The parameters, or their masters.
   PartOptimizer optimizer_;
   const std::vector<plan::Bucket> buckets_;
@@ -154,13 +125,6 @@ class Copies : public ParameterKeeper {
 };
 
 }  // namespace
-
-at::Tensor part_of(const at::Tensor& whole, const plan::TensorSlice& slice) {
-  at::Tensor part = whole;
-  for (size_t d = 0; d < slice.shape.size(); ++d)
-    part = part.narrow(static_cast<int64_t>(d), slice.from[d], slice.sizes[d]);
-  return part;
-}
 
 std::unique_ptr<ParameterKeeper> keep_copies(ParameterKeeperSetting setting) {
   return std::make_unique<Copies>(std::move(setting));

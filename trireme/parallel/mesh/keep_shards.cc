@@ -4,9 +4,9 @@
 #include <torch/nn/module.h>
 
 #include <trireme/base/error.h>
+#include <trireme/parallel/boxes.h>
 #include <trireme/parallel/gradients.h>
 #include <trireme/parallel/mesh/block_visits.h>
-#include <trireme/parallel/mesh/boxes.h>
 #include <trireme/parallel/mesh/gathered_blocks.h>
 #include <trireme/parallel/mesh/keep_shards.h>
 #include <trireme/parallel/mesh/part_optimizer.h>
@@ -17,12 +17,6 @@
 
 namespace trireme {
 namespace {
-
-std::vector<NamedTensor> without_slices(const std::vector<OwnTensor>& parameters) {
-  std::vector<NamedTensor> named;
-  for (const OwnTensor& own : parameters) named.push_back({own.name, own.tensor});
-  return named;
-}
 
 // [block]: the indices of the parameters that it uses.
 std::vector<std::vector<int>> parameters_by_block(const ParameterKeeperSetting& setting) {
@@ -45,7 +39,7 @@ plan::RowShards shards_of(const ParameterKeeperSetting& setting, int level) {
     throw Error(ErrorCode::invalid_argument, "parallel",
                 "shard.level 3 fetches parameters block by block, and the model names no blocks",
                 "a method blocks() of the model (docs/own_model.md), or shard.level 2");
-  const auto specs = specs_of(without_slices(setting.parameters));
+  const auto specs = specs_of(named(setting.parameters));
   plan::RowShards shards =
       plan::plan_row_shards(specs, parameters_by_block(setting), setting.replicas->size(),
                             {setting.buckets, /*divide_frozen=*/level == 3});
@@ -73,8 +67,7 @@ class Shards : public ParameterKeeper {
         shards_(shards_of(setting_, level)),
         own_(setting_.parameters, shards_, setting_.replicas->rank(), level == 3),
         optimizer_(setting_.optimizer, own_.parts(), own_.updated()),
-        messages_(setting_.replicas, setting_.parameters, own_, shards_),
-        needs_gradient_(setting_.blocks.size()) {
+        messages_(setting_.replicas, setting_.parameters, own_, shards_) {
     if (!optimizer_.can_be_divided())
       throw Error(ErrorCode::unsupported, "parallel",
                   fmt::format("shard.level {} lets each rank update its rows of a parameter, and "
@@ -83,14 +76,6 @@ class Shards : public ParameterKeeper {
                               level_),
                   "shard.level 0, or SGD, Adam, AdamW, RMSprop, Adagrad, Lars or Lamb");
     if (level_ == 3) check_memory(setting_.parameters);
-    bool any = false;
-    for (size_t block = 0; block < needs_gradient_.size(); ++block) {
-      for (const plan::RowUnit& unit : shards_.units)
-        any |= unit.trainable && unit.blocks.front() <= static_cast<int>(block);
-      const bool is_entered =
-          block < setting_.enters_backward.size() && setting_.enters_backward[block];
-      needs_gradient_[block] = any || is_entered;
-    }
     if (level_ == 3)
       gathered_.emplace(messages_, setting_.parameters, shards_, blocks_,
                         setting_.replicas->runs_in_background());
@@ -115,10 +100,10 @@ class Shards : public ParameterKeeper {
   }
   void backward_without_samples(size_t first, size_t last) override {
     for (size_t block = last; visitor_ && block-- > first;)
-      if (needs_gradient_[block]) visitor_->before_backward(block);
+      if (setting_.enters_backward[block]) visitor_->before_backward(block);
   }
 
-  void backward_ended(bool) override {
+  void backward_ended() override {
     if (level_ == 1) return;
     if (gathered_) gathered_->leave();
     if (blocks_ == 0) owe_units([](const plan::RowUnit&) { return true; });
@@ -136,30 +121,17 @@ class Shards : public ParameterKeeper {
 
   std::vector<NamedTensor> updated() const override { return {}; }
 
-  double squared_norm() override {
-    std::vector<at::Tensor> counted;
-    for (size_t i = 0; i < own_.parts().size(); ++i)
-      if (own_.parts()[i].counts) counted.push_back(own_.updated()[i].tensor.grad());
-    const double norm = norm_of(counted);
-    return norm * norm;
-  }
+  double squared_norm() override { return optimizer_.squared_norm(); }
 
   int64_t update(double factor) override {
-    std::vector<at::Tensor> gradients;
-    int64_t elements = 0;
-    for (size_t i = 0; i < own_.updated().size(); ++i) {
-      const at::Tensor& tensor = own_.updated()[i].tensor;
-      gradients.push_back(tensor.grad());
-      if (tensor.requires_grad() && own_.parts()[i].counts) elements += tensor.numel();
-    }
-    multiply(gradients, factor);
+    optimizer_.scale_gradients(factor);
     optimizer_.step_divided(*setting_.replicas, shards_);
     own_.masters().publish();
     for (size_t i = 0; i < setting_.parameters.size(); ++i)
       if (const at::Tensor& parameter = setting_.parameters[i].tensor;
           shards_.divides(static_cast<int>(i)) && parameter.requires_grad())
         parameter.unsafeGetTensorImpl()->bump_version();
-    return elements;
+    return optimizer_.counted_elements();
   }
 
   void publish() override {
@@ -180,10 +152,6 @@ class Shards : public ParameterKeeper {
   void show(EngineState& state) const override {
     for (const OwnTensor& own : level_ == 3 ? own_.parts() : setting_.parameters)
       show_boxes(own.name, own.boxes, own.tensor, StateKind::parameter, state.tensors);
-    for (size_t i = 0; i < own_.parts().size(); ++i)
-      if (own_.has_master(i))
-        show_boxes(own_.parts()[i].name, own_.parts()[i].boxes, own_.updated()[i].tensor,
-                   StateKind::master, state.tensors);
     optimizer_.show(state);
   }
   void begin_load(const IncomingState& incoming) override {
@@ -305,7 +273,6 @@ class Shards : public ParameterKeeper {
   std::optional<GatheredBlocks> gathered_;
   std::shared_ptr<Visitor> visitor_;
   // [block]: backward visits it, because there is a trainable parameter in it or before it.
-  std::vector<bool> needs_gradient_;
   std::set<size_t> owed_;  // The units of blocks that backward has entered and not yet left.
 };
 

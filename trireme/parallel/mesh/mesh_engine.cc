@@ -35,7 +35,6 @@ class MeshEngine : public Engine {
       : setting_(setting),
         whole_(state_of(*setting.model.module)),
         forms_(forms_of(setting.mesh, setting.model, whole_)),
-        pipeline_(plan::pipeline_of(setting.division)),
         stage_number_(stages().rank()) {
     const std::vector<Block> blocks = blocks_of(setting.model);
     const std::vector<BlockTensors> tensors = tensors_by_block(blocks, whole_);
@@ -46,7 +45,9 @@ class MeshEngine : public Engine {
     Json facts = {{"strategy", setting.strategy}, {"model", to_json(forms_)}};
     for (auto& [name, part] : plan_.parts()) facts["plan"][name] = std::move(part);
     agree(group(), facts);
-    stage_ = stage_of(blocks, tensors, *plan_.cut, pipeline_, stage_number_);
+    stage_ = stage_of(blocks, tensors, *plan_.cut, *plan_.pipeline, stage_number_);
+    for (const NamedTensor& named : whole_.buffers)
+      if (stage_.buffers.contains(named.name)) own_buffers_.push_back(named);
     first_trained_block_ = first_trained(tensors, forms_);
     if (setting.keep_only) setting.keep_only(names_to_keep());
     divide_layers_of_model();
@@ -60,7 +61,7 @@ class MeshEngine : public Engine {
     const auto started = std::chrono::steady_clock::now();
     keeper_->drop_gradients();
     const double scale = loss_scale();
-    const CountedBatches counted(own_buffers());
+    const CountedBatches counted(own_buffers_);
     Contribution mine = runner_->compute(request, scale);
     counted.count_once();
     setting_.enter(Phase::exchange);
@@ -100,7 +101,7 @@ class MeshEngine : public Engine {
 
   // Running statistics are those of the first replica.
   void prepare_to_read() override {
-    broadcast_tensors(replicas(), own_buffers());
+    broadcast_tensors(replicas(), own_buffers_);
     share_scalars();
     foreign_->learn(own_state(), group());
   }
@@ -144,7 +145,7 @@ class MeshEngine : public Engine {
   void set_rates(std::span<const double> rates) override { keeper_->set_rates(rates); }
   const plan::EnginePlan& plan() const override { return plan_; }
   Json facts_for_report() override {
-    const PartTimes::Bubble bubble = runner_->times().bubble(pipeline_, group());
+    const PartTimes::Bubble bubble = runner_->times().bubble(*plan_.pipeline, group());
     Json facts;
     for (const plan::MeshAxis& axis : plan_.mesh.axes()) facts["mesh"][axis.name] = axis.size;
     if (stages().size() > 1)
@@ -152,6 +153,13 @@ class MeshEngine : public Engine {
     return facts;
   }
   double loss_scale() const override { return scaler_ ? scaler_->scale() : 1.0; }
+  MemoryUse memory_use() const override {
+    MemoryUse use;
+    for (const StateEntry& entry : own_state().tensors)
+      if (entry.kind == StateKind::parameter)
+        use.parameter_bytes += static_cast<int64_t>(entry.tensor.nbytes());
+    return use;
+  }
   bool is_torn() const override { return updating_; }
 
  private:
@@ -219,10 +227,10 @@ class MeshEngine : public Engine {
       if (!parts_.empty() && parts_[i].sums_gradients) summed_.push_back({name, tensor});
     }
     broadcast_tensors(replicas(), own);
-    broadcast_tensors(replicas(), own_buffers());
+    broadcast_tensors(replicas(), own_buffers_);
     const std::string tied = stage_.tied.empty() ? "" : stage_.tied.front().name;
     const std::string summed = summed_.empty() ? "" : summed_.front().name;
-    if (replicas().size() > 1) check_shards(shard_level(), pipeline_, tied, summed);
+    if (replicas().size() > 1) check_shards(shard_level(), *plan_.pipeline, tied, summed);
     if (!parts_.empty()) check_divided_update(*setting_.optimizer(own));
     keeper_ = keep_shards(std::move(keeper), shard_level());
     tied_.emplace(setting_.mesh.along(plan::kPipelineAxis), stage_.tied, keeper_->updated());
@@ -243,7 +251,7 @@ class MeshEngine : public Engine {
       next += count;
     }
     runner_.emplace(setting_, setting_.mesh.along(plan::kPipelineAxis), replicas().rank(),
-                    pipeline_, stage_.parts, *keeper_);
+                    *plan_.pipeline, stage_.parts, *keeper_);
   }
 
   // COLLECTIVE along the tensor axis. Each of its ranks has computed the gradients of some
@@ -290,13 +298,6 @@ class MeshEngine : public Engine {
     outcome.updated = true;
   }
 
-  std::vector<NamedTensor> own_buffers() const {
-    std::vector<NamedTensor> own;
-    for (const NamedTensor& named : whole_.buffers)
-      if (stage_.buffers.contains(named.name)) own.push_back(named);
-    return own;
-  }
-
   // Tensors without dimensions have no slices, so every rank has their values.
   void share_scalars() const {
     for (const auto& [names, tensors] : {std::pair(&stage_.parameters, &whole_.parameters),
@@ -314,7 +315,7 @@ class MeshEngine : public Engine {
   EngineState own_state() const {
     EngineState own;
     keeper_->show(own);
-    append(own.tensors, own_buffers(), StateKind::buffer);
+    append(own.tensors, own_buffers_, StateKind::buffer);
     return own;
   }
 
@@ -347,19 +348,19 @@ class MeshEngine : public Engine {
 
   const EngineSetting setting_;
   const ModuleState whole_;
-  const std::vector<plan::TensorSpec> forms_;  // Of the whole parameters.
-  std::vector<nn::ParameterParts> parts_;      // Of all parameters, if layers are divided.
-  std::vector<NamedTensor> summed_;            // Their gradients are summed over the tensor axis.
-  const plan::PipelinePlan pipeline_;
+  const std::vector<plan::TensorSpec> forms_;  // The forms of the whole parameters.
+  std::vector<nn::ParameterParts> parts_;  // The parts of all parameters, if layers are divided.
+  std::vector<NamedTensor> summed_;        // Their gradients are summed over the tensor axis.
+  plan::EnginePlan plan_;
   const int stage_number_;
   Stage stage_;
-  size_t first_trained_block_ = 0;  // Of the model.
+  std::vector<NamedTensor> own_buffers_;
+  size_t first_trained_block_ = 0;  // A place in the whole model.
   std::unique_ptr<ParameterKeeper> keeper_;
   std::optional<TiedGradients> tied_;
   std::optional<ForeignState> foreign_;
   std::optional<PipelineRunner> runner_;
   std::optional<GradScaler> scaler_;
-  plan::EnginePlan plan_;
   bool updating_ = false, has_stepped_ = false;
 };
 

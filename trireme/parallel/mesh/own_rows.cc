@@ -1,12 +1,12 @@
 #include <ATen/core/Tensor.h>
 
-#include <trireme/parallel/mesh/boxes.h>
+#include <trireme/parallel/boxes.h>
 #include <trireme/parallel/mesh/own_rows.h>
 
 namespace trireme {
 namespace {
 
-OwnTensor own_rows_of(const OwnTensor& parameter, const plan::RowRange& rows, bool apart) {
+OwnTensor rows_of(const OwnTensor& parameter, const plan::RowRange& rows, bool apart) {
   OwnTensor part = parameter;
   // A detached tensor shares the parameter's memory and version, so autograd sees an update.
   part.tensor = parameter.tensor.detach().narrow(0, rows.from, rows.count());
@@ -21,8 +21,7 @@ std::vector<OwnTensor> parts_of(const std::vector<OwnTensor>& parameters,
   std::vector<OwnTensor> parts;
   for (size_t i = 0; i < parameters.size(); ++i)
     if (shards.divides(static_cast<int>(i))) {
-      parts.push_back(
-          own_rows_of(parameters[i], shards.rows[i][static_cast<size_t>(rank)], apart));
+      parts.push_back(rows_of(parameters[i], shards.rows[i][static_cast<size_t>(rank)], apart));
     } else {
       parts.push_back(parameters[i]);
       parts.back().counts &= rank == 0;
@@ -34,22 +33,13 @@ std::vector<OwnTensor> parts_of(const std::vector<OwnTensor>& parameters,
 
 OwnRows::OwnRows(const std::vector<OwnTensor>& parameters, const plan::RowShards& shards, int rank,
                  bool apart)
-    : parts_(parts_of(parameters, shards, rank, apart)), masters_(tensors_of(parts_)) {
+    : parts_(parts_of(parameters, shards, rank, apart)),
+      masters_(tensors_of(parts_)),
+      updated_(named(parts_, masters_.masters())) {
   for (size_t i = 0; i < parts_.size(); ++i) {
     const bool is_divided = shards.divides(static_cast<int>(i));
     first_rows_.push_back(is_divided ? shards.rows[i][static_cast<size_t>(rank)].from : 0);
-    updated_.push_back({parts_[i].name, masters_.masters()[i]});
   }
-}
-
-bool OwnRows::has_master(size_t parameter) const {
-  return !updated_[parameter].tensor.is_same(parts_[parameter].tensor);
-}
-
-std::vector<at::Tensor> tensors_of(const std::vector<OwnTensor>& own) {
-  std::vector<at::Tensor> tensors;
-  for (const OwnTensor& each : own) tensors.push_back(each.tensor);
-  return tensors;
 }
 
 }  // namespace trireme

@@ -21,7 +21,6 @@ class OwnRows {
   int64_t first_row(size_t parameter) const { return first_rows_[parameter]; }
   // [parameter]: the tensors that the optimizer updates: the parts, or their float32 masters.
   const std::vector<NamedTensor>& updated() const { return updated_; }
-  bool has_master(size_t parameter) const;
   const MasterWeights& masters() const { return masters_; }
 
  private:
@@ -30,8 +29,5 @@ class OwnRows {
   const MasterWeights masters_;
   std::vector<NamedTensor> updated_;
 };
-
-// The tensors without their names.
-std::vector<at::Tensor> tensors_of(const std::vector<OwnTensor>& own);
 
 }  // namespace trireme

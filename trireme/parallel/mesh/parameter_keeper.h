@@ -18,10 +18,16 @@ struct OwnTensor {
   // The boxes of the whole tensor that `tensor` consists of, one after another along its dimension
   // 0: one box, which is the whole tensor, unless layers are divided.
   std::vector<plan::TensorSlice> boxes;
-  // Of the ranks of one replica that have the same values, one counts them in the global norm and
-  // in the number of updated elements.
+  // True on one of the ranks of a replica that have the same values: it counts them in the global
+  // norm and in the number of updated elements.
   bool counts = true;
 };
+
+// The tensors, without and with their names; or others in their place, with their names.
+std::vector<at::Tensor> tensors_of(const std::vector<OwnTensor>& own);
+std::vector<NamedTensor> named(const std::vector<OwnTensor>& own);
+std::vector<NamedTensor> named(const std::vector<OwnTensor>& own,
+                               const std::vector<at::Tensor>& tensors);
 
 struct ParameterKeeperSetting {
   std::vector<OwnTensor> parameters;  // Trainable and frozen.
@@ -51,12 +57,12 @@ class ParameterKeeper {
   // one of a step and reduce() the engine may add to gradients that are still whole (level 0, 1).
   // It may start operations along the data axis: all ranks there make the same calls, also those
   // without samples in the micro-batch.
-  virtual void backward_ended(bool is_last) = 0;
+  virtual void backward_ended() = 0;
   // COLLECTIVE along the data axis. Adds the gradients up over the replicas. A replica without a
   // gradient that others have contributes zeros.
   virtual void reduce() = 0;
-  // What the optimizer updates, with the reduced gradients: the parameters or their masters. Empty
-  // if this rank has only rows of them.
+  // The parameters or their masters, with the reduced gradients, as the optimizer updates them.
+  // Empty if this rank has only rows of them.
   virtual std::vector<NamedTensor> updated() const = 0;
   // After reduce(): the squared L2 norm of the gradients that this rank counts, in float64. The
   // sum over all ranks is that of the whole gradient. NaN or infinite if a value is.
@@ -84,8 +90,5 @@ class ParameterKeeper {
 
 // Every replica keeps all parameters of its stage and the optimizer's state for them.
 std::unique_ptr<ParameterKeeper> keep_copies(ParameterKeeperSetting setting);
-
-// The part of a tensor that lies in a slice of it.
-at::Tensor part_of(const at::Tensor& whole, const plan::TensorSlice& slice);
 
 }  // namespace trireme

@@ -3,7 +3,8 @@
 #include <ATen/ops/zeros.h>
 #include <torch/optim/optimizer.h>
 
-#include <trireme/parallel/mesh/boxes.h>
+#include <trireme/parallel/boxes.h>
+#include <trireme/parallel/gradients.h>
 #include <trireme/parallel/mesh/part_optimizer.h>
 #include <algorithm>
 
@@ -22,6 +23,27 @@ std::vector<int> PartOptimizer::with_gradients() const {
   for (size_t i = 0; i < updated_.size(); ++i)
     if (updated_[i].tensor.grad().defined()) all.push_back(static_cast<int>(i));
   return all;
+}
+
+double PartOptimizer::squared_norm() const {
+  std::vector<at::Tensor> counted;
+  for (size_t i = 0; i < parts_.size(); ++i)
+    if (parts_[i].counts) counted.push_back(updated_[i].tensor.grad());
+  const double norm = norm_of(counted);
+  return norm * norm;
+}
+
+void PartOptimizer::scale_gradients(double factor) {
+  std::vector<at::Tensor> gradients;
+  for (const auto& [name, tensor] : updated_) gradients.push_back(tensor.grad());
+  multiply(gradients, factor);
+}
+
+int64_t PartOptimizer::counted_elements() const {
+  int64_t elements = 0;
+  for (const OwnTensor& part : parts_)
+    if (part.counts && part.tensor.requires_grad()) elements += part.tensor.numel();
+  return elements;
 }
 
 void PartOptimizer::step() {
@@ -67,6 +89,10 @@ const OwnTensor* PartOptimizer::part_with_state(const std::string& name) const {
 }
 
 void PartOptimizer::show(EngineState& state) const {
+  for (size_t i = 0; i < parts_.size(); ++i)
+    if (!updated_[i].tensor.is_same(parts_[i].tensor))
+      show_boxes(parts_[i].name, parts_[i].boxes, updated_[i].tensor, StateKind::master,
+                 state.tensors);
   EngineState own;
   view_.show(own);
   state.counters.update(own.counters);

@@ -20,13 +20,19 @@ class PartOptimizer {
   // Whether it updates each element by itself, but for norms of whole parameters that
   // step_divided() adds up. No optimizer of the user's own is known to.
   bool can_be_divided() const { return fused_ != nullptr || updated_.empty(); }
+  // The squared L2 norm of the gradients of the parts that count, in float64.
+  double squared_norm() const;
+  void scale_gradients(double factor);
+  // The trainable elements of the parts that count.
+  int64_t counted_elements() const;
   // Updates the parts that have gradients.
   void step();
   // The same for rows that all ranks of `group` own together. COLLECTIVE if the optimizer needs
   // norms of whole parameters (Lars, Lamb): the ranks then add them up before any of them updates.
   void step_divided(Group& group, const plan::RowShards& shards);
 
-  // Adds the optimizer's tensors with the slices of the parameters that they belong to.
+  // Adds masters, and the optimizer's tensors with the boxes of the parameters that they belong
+  // to.
   void show(EngineState& state) const;
   // Makes the tensors of the parts. `incoming.tensors` have the forms of whole tensors, also of
   // parameters that this rank does not have.

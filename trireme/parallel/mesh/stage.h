@@ -21,7 +21,7 @@ struct TiedParameter {
 struct Stage {
   std::vector<PipelinePart> parts;
   std::set<std::string> parameters, buffers;  // The names of those of the parts.
-  std::vector<TiedParameter> tied;            // Of the whole model.
+  std::vector<TiedParameter> tied;            // Those of all stages.
 
   bool counts(const std::string& parameter, int stage) const;
 };

@@ -22,7 +22,7 @@ struct ParameterParts {
   bool sums_gradients = false;
 
   bool is_divided() const { return parts.size() != 1 || !parts.front().is_whole(); }
-  std::vector<int64_t> sizes() const;  // Of this rank's part.
+  std::vector<int64_t> sizes() const;  // The sizes of this rank's part.
 };
 
 // The elements [first, last) of `count` that a rank has: contiguous, and at most one more than any
@@ -32,8 +32,5 @@ std::pair<int64_t, int64_t> range_of(int64_t count, int rank, int ranks);
 // This rank's part of a whole tensor, in memory of its own. Parameters, their masters, gradients
 // and the optimizer's tensors for them are divided alike.
 at::Tensor part_of(const at::Tensor& whole, const ParameterParts& parts);
-// The inverse view: piece i of `part` lies in parts.parts[i] of the whole tensor. The pieces are
-// views, and contiguous where `part` is. A state view shows each of them as a slice of one tensor.
-std::vector<at::Tensor> pieces_of(const at::Tensor& part, const ParameterParts& parts);
 
 }  // namespace trireme::nn

@@ -1,9 +1,16 @@
 #include <ATen/core/Tensor.h>
 
-#include <trireme/parallel/mesh/boxes.h>
+#include <trireme/parallel/boxes.h>
 #include <algorithm>
 
 namespace trireme {
+
+at::Tensor part_of(const at::Tensor& whole, const plan::TensorSlice& box) {
+  at::Tensor part = whole;
+  for (size_t d = 0; d < box.shape.size(); ++d)
+    part = part.narrow(static_cast<int64_t>(d), box.from[d], box.sizes[d]);
+  return part;
+}
 
 std::vector<int64_t> sizes_of(const std::vector<plan::TensorSlice>& boxes) {
   std::vector<int64_t> sizes = boxes.front().sizes;

@@ -1,4 +1,5 @@
-// Tensors that consist of boxes of a whole tensor, one after another along their dimension 0.
+// Boxes of whole tensors, and tensors that consist of several, one after another along their
+// dimension 0.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <trireme/parallel/state_view.h>
@@ -7,6 +8,9 @@
 #include <vector>
 
 namespace trireme {
+
+// A view of the box of a whole tensor.
+at::Tensor part_of(const at::Tensor& whole, const plan::TensorSlice& box);
 
 // The sizes of the tensor.
 std::vector<int64_t> sizes_of(const std::vector<plan::TensorSlice>& boxes);
