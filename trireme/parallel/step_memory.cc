@@ -74,8 +74,8 @@ Json StepMemory::of_first_rank(const Batch& pass) {
   told = Json::parse(broadcast_text(*setting_.norm_group, told.dump(), 0));
   if (refused) std::rethrow_exception(refused);
   if (told.contains("refused"))
-    throw Error(static_cast<ErrorCode>(told["code"].get<int>()), "parallel", told["refused"],
-                told["remedy"].get<std::string>());
+    throw Error(static_cast<ErrorCode>(told["code"].get<int>()), "parallel",
+                told["refused"].get<std::string>(), told["remedy"].get<std::string>());
   return told;
 }
 
