@@ -2,6 +2,10 @@
 
   peer.py step --model mlp --steps 40 [--tuned --bucket-mb 25]
       training steps under DistributedDataParallel
+  peer.py pipeline --model chain --schedule 1f1b --microbatches 8 --batch 1024 --steps 10
+      training steps under torch.distributed.pipelining, with one stage in each rank
+  peer.py sharded --model mlpbig --kind fsdp --steps 10
+      training steps with Adam under FSDP2, ZeroRedundancyOptimizer or DDP
   peer.py all_reduce --bytes 4096 --steps 200
       c10d's all_reduce over Gloo
   peer.py rpc --bytes 4096 --steps 1000 [--transport uv]
@@ -9,8 +13,8 @@
   torchrun --nproc-per-node 2 peer.py first-step --model mlp
       the time of day when the first step is done
 
-The first three start their ranks themselves; the first two, with --rank and --store, are one of
-several ranks.
+All but the last start their ranks themselves; all but the last two, with --rank and --store, are
+one of several ranks.
 Rank 0 prints one JSON object. OMP_NUM_THREADS sets the threads per rank.
 """
 
@@ -27,6 +31,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.rpc as rpc
 import torch.nn.functional as F
+from peer_divided import SCHEDULES, SHARDS, pipeline_step, sharded_step
 from peer_models import MODELS
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
@@ -93,6 +98,12 @@ def run_rank(rank, host, port, arguments):
         step = training_step(arguments.model, arguments.tuned, arguments.bucket_mb,
                              arguments.apart, arguments.hook)
         figures = measure(step, arguments.steps)
+    elif arguments.command == "pipeline":
+        figures = measure(pipeline_step(arguments.model, arguments.batch, arguments.schedule,
+                                        arguments.microbatches, arguments.cut), arguments.steps)
+    elif arguments.command == "sharded":
+        step = sharded_step(arguments.model, arguments.batch, arguments.kind)
+        figures = measure(step, arguments.steps)
     else:
         tensor = torch.zeros(arguments.bytes // 4)
         figures = measure(lambda: dist.all_reduce(tensor), arguments.steps, prepare=dist.barrier)
@@ -143,7 +154,8 @@ def first_step(model):
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=["step", "all_reduce", "rpc", "first-step"])
+    parser.add_argument("command", choices=["step", "pipeline", "sharded", "all_reduce",
+                                            "rpc", "first-step"])
     parser.add_argument("--model", choices=MODELS)
     parser.add_argument("--bytes", type=int)
     parser.add_argument("--steps", type=int)
@@ -155,6 +167,12 @@ def main():
     parser.add_argument("--hook", choices=HOOKS, help="step: compress the gradients")
     parser.add_argument("--transport", choices=["uv", "shm"],
                         help="rpc: the only transport (default: the fastest one)")
+    parser.add_argument("--batch", type=int, help="pipeline, sharded: samples of each rank")
+    parser.add_argument("--schedule", choices=SCHEDULES)
+    parser.add_argument("--microbatches", type=int)
+    parser.add_argument("--cut", type=lambda text: [int(size) for size in text.split("+")],
+                        help="pipeline: the blocks of each part, such as 4+5")
+    parser.add_argument("--kind", choices=SHARDS)
     parser.add_argument("--rank", type=int,
                         help="run only this rank, which meets the others at --store")
     parser.add_argument("--store", metavar="HOST:PORT")

@@ -69,6 +69,28 @@ class Block(nn.Module):
         return x + self.mlp(self.mlp_norm(x))
 
 
+class Embedding(nn.Module):
+    """The first block of a Gpt that is cut."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.tokens, self.positions = model.token_embedding, model.position_embedding
+
+    def forward(self, tokens):
+        return self.tokens(tokens) + self.positions.weight[: tokens.shape[1]]
+
+
+class Head(nn.Module):
+    """The last block of a Gpt that is cut."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.norm, self.head = model.final_norm, model.head
+
+    def forward(self, x):
+        return self.head(self.norm(x)).flatten(0, 1)
+
+
 class Gpt(nn.Module):
     def __init__(self, layers=6, width=256, heads=8, vocabulary=8192, context=128):
         super().__init__()
@@ -82,16 +104,40 @@ class Gpt(nn.Module):
         return self.head(self.final_norm(self.blocks(x))).flatten(0, 1)
 
 
+def parts_of(model, count, cut=None):
+    """Returns the model as `count` modules that follow each other. `cut`: the blocks of each, or
+    None for equally many; a block is a layer with its activation, or a transformer's block."""
+    if isinstance(model, Gpt):
+        blocks = [Embedding(model), *model.blocks, Head(model)]
+    else:
+        layers = list(model)
+        starts = [i for i, layer in enumerate(layers) if isinstance(layer, nn.Linear)]
+        blocks = [nn.Sequential(*layers[a:b]) for a, b in zip(starts, starts[1:] + [len(layers)])]
+    if cut is None:
+        ends = [round(len(blocks) * (part + 1) / count) for part in range(count)]
+        cut = [end - start for start, end in zip([0] + ends, ends)]
+    parts, first = [], 0
+    for size in cut:
+        parts.append(nn.Sequential(*blocks[first:first + size]))
+        first += size
+    return parts
+
+
 def images(*shape, classes=10):
     return torch.randn(*shape), torch.randint(classes, (shape[0],))
 
 
-# name -> (the model, the batch and the targets of one rank)
+def texts(size):
+    return torch.randint(8192, (size, 128)), torch.randint(8192, (size * 128,))
+
+
+# name -> (the model, the batch and the targets of one rank, for a number of samples)
 MODELS = {
-    "tiny": (lambda: mlp(64, [64] * 64), lambda: images(32, 64)),
-    "mlp": (lambda: mlp(784, [1024] * 3), lambda: images(128, 784)),
-    "mlpbig": (lambda: mlp(2048, [4096] * 2), lambda: images(64, 2048)),
-    "cnn": (cnn, lambda: images(32, 3, 32, 32)),
-    "gpt": (Gpt, lambda: (torch.randint(8192, (8, 128)), torch.randint(8192, (8 * 128,)))),
-    "resnet18": (resnet18, lambda: images(8, 3, 224, 224, classes=1000)),
+    "tiny": (lambda: mlp(64, [64] * 64), lambda size=32: images(size, 64)),
+    "mlp": (lambda: mlp(784, [1024] * 3), lambda size=128: images(size, 784)),
+    "mlpbig": (lambda: mlp(2048, [4096] * 2), lambda size=64: images(size, 2048)),
+    "chain": (lambda: mlp(1024, [1024] * 8), lambda size=128: images(size, 1024)),
+    "cnn": (cnn, lambda size=32: images(size, 3, 32, 32)),
+    "gpt": (Gpt, lambda size=8: texts(size)),
+    "resnet18": (resnet18, lambda size=8: images(size, 3, 224, 224, classes=1000)),
 }

@@ -28,6 +28,7 @@ import time
 from build import known_commit, measure_build
 from checkpoints import measure_checkpoints
 from contenders import PYTHON, ROOT, TRIREME, progress
+from divided import MICROBATCHES, measure_pipelines, measure_shards
 from links import measure_compression, measure_compression_loss, measure_links
 from parts import (FEWEST_ROUNDS, measure_collectives, measure_noise, measure_requests,
                    measure_scale, measure_startup, measure_steps)
@@ -36,16 +37,17 @@ from report import markdown, table
 
 PAGE = ROOT / "docs/benchmarks.md"
 # Part -> the title of its section. The page has the sections in this order.
-PARTS = {"noise": "Noise", "step": "Training step", "scale": "Scale", "startup": "Start",
+PARTS = {"noise": "Noise", "step": "Training step", "scale": "Scale",
+         "pipeline": "Pipelines", "shards": "Shards", "startup": "Start",
          "checkpoint": "Checkpoints", "recovery": "Recovery", "collectives": "all_reduce",
          "requests": "Requests", "links": "Links between hosts",
          "compression": "Compression on a slow link", "compression-loss": "Loss with compression",
          "build": "Build"}
 PARTS_ON_DEMAND = ("build",)
 MODELS = ("tiny", "mlp", "mlpbig", "cnn", "gpt")
-ON_DEMAND = ("resnet18",)  # A step takes seconds.
+ON_DEMAND = ("resnet18", "chain")  # A step of resnet18 takes seconds; chain is for pipelines.
 # Each takes 2 seconds or less, except the last.
-REPETITIONS = {"tiny": 200, "mlp": 40, "mlpbig": 10, "cnn": 20, "gpt": 4, "resnet18": 3,
+REPETITIONS = {"tiny": 200, "mlp": 40, "mlpbig": 10, "cnn": 20, "gpt": 4, "chain": 5, "resnet18": 3,
                "4 KB": 1000, "1 MB": 300, "25 MB": 40, "100 MB": 10, "slow link": 8}
 
 
@@ -55,8 +57,8 @@ def main():
     parser.add_argument("parts", nargs="*", metavar="PART",
                         help=f"{', '.join(PARTS)} (default: all but build)")
     parser.add_argument("--model", action="append", choices=MODELS + ON_DEMAND,
-                        help="a model for the parts step and scale; may be repeated "
-                             "(default: all but resnet18; scale: mlp)")
+                        help="a model for the parts step, scale and pipeline (chain, gpt); may be "
+                             "repeated (default: all but resnet18; scale: mlp)")
     parser.add_argument("--rounds", type=int, default=FEWEST_ROUNDS,
                         help=f"rounds of each comparison (default: {FEWEST_ROUNDS})")
     parser.add_argument("--steps", type=int,
@@ -86,6 +88,10 @@ def main():
         "noise": lambda: measure_noise(rounds, steps),
         "step": lambda: measure_steps(arguments.model or MODELS, rounds, steps),
         "scale": lambda: measure_scale(arguments.model or ["mlp"], rounds, steps),
+        "pipeline": lambda: measure_pipelines(
+            [name for name in arguments.model or MICROBATCHES if name in MICROBATCHES], rounds,
+            steps),
+        "shards": lambda: measure_shards(rounds, steps),
         "startup": lambda: measure_startup(rounds),
         "checkpoint": lambda: measure_checkpoints(rounds),
         "recovery": lambda: measure_recovery(rounds),

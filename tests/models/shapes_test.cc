@@ -45,6 +45,7 @@ TEST(ModelShapes, CountTheParametersOfTheSuite) {
   EXPECT_EQ(parameters_of("tiny"), 266'890);
   EXPECT_EQ(parameters_of("mlp"), 2'913'290);
   EXPECT_EQ(parameters_of("mlpbig"), 25'214'986);
+  EXPECT_EQ(parameters_of("chain"), 8'407'050);
   EXPECT_EQ(parameters_of("cnn"), 576'170);
   EXPECT_EQ(parameters_of("gpt"), 8'966'144);
   // The counts of torchvision.
@@ -132,6 +133,7 @@ TEST(ModelShapes, KnowTheBatchPerRankOfTheSuite) {
   EXPECT_EQ(default_batch({.name = "tiny"}), 32);
   EXPECT_EQ(default_batch({.name = "mlp"}), 128);
   EXPECT_EQ(default_batch({.name = "mlpbig"}), 64);
+  EXPECT_EQ(default_batch({.name = "chain"}), 128);
   EXPECT_EQ(default_batch({.name = "cnn"}), 32);
   EXPECT_EQ(default_batch({.name = "gpt"}), 8);
   EXPECT_EQ(default_batch({.name = "resnet50"}), 8);
@@ -161,8 +163,8 @@ TEST(ModelShapes, HaveTheRequestedDtype) {
 }
 
 TEST(ModelOptionsResolution, ChangesNothingTheSecondTime) {
-  for (const std::string name :
-       {"mlp", "cnn", "gpt", "resnet18", "resnet50", "amoebanet", "tiny", "mlpbig", "gpt2"}) {
+  for (const std::string name : {"mlp", "cnn", "gpt", "resnet18", "resnet50", "amoebanet", "tiny",
+                                 "mlpbig", "chain", "gpt2"}) {
     const ModelOptions once = resolve({.name = name}), twice = resolve(once);
     EXPECT_EQ(once.hidden, twice.hidden) << name;
     EXPECT_EQ(once.channels, twice.channels) << name;

@@ -10,6 +10,7 @@ namespace {
 std::vector<int64_t> usual_hidden(std::string_view name) {
   if (name == "tiny") return std::vector<int64_t>(64, 64);
   if (name == "mlpbig") return {4096, 4096};
+  if (name == "chain") return std::vector<int64_t>(8, 1024);
   return {1024, 1024, 1024};
 }
 
@@ -44,6 +45,7 @@ void add_mlp(ShapeList& list, const ModelOptions& options, const InputSpec& inpu
 InputSpec input_of_mlp(const ModelOptions& options) {
   if (options.name == "tiny") return {{64}, 10};
   if (options.name == "mlpbig") return {{2048}, 10};
+  if (options.name == "chain") return {{1024}, 10};
   return {{784}, 10};
 }
 
@@ -57,7 +59,7 @@ int64_t batch_of_mlp(const ModelOptions& options) {
 
 Family mlp_family() {
   return {.names = {"mlp"},
-          .presets = {"tiny", "mlpbig"},
+          .presets = {"tiny", "mlpbig", "chain"},
           .keys = {"model.hidden", "model.dropout"},
           .preset_keys = {"model.dropout"},
           .resolve = resolve_mlp,
