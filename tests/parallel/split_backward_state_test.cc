@@ -33,7 +33,8 @@ TEST(SplitBackward, KeepsSeveralMicroBatchesApart) {
   }
   for (SplitBackward& split : splits) split.weight_gradients();
   expect_equal(inputs, expected_inputs, 0, "input");
-  expect_equal(take_gradients(weights), expected, 0, "parameter");
+  // Matrix products add to the sums themselves, which rounds otherwise.
+  expect_equal(take_gradients(weights), expected, 1e-6, "parameter");
 }
 
 TEST(SplitBackward, FreesWhatTheSecondHalfDoesNotNeed) {

@@ -7,6 +7,7 @@
 
 #include <trireme/base/error.h>
 #include <trireme/base/hash.h>
+#include <trireme/parallel/pipeline/gradient_sums.h>
 #include <trireme/parallel/pipeline/pipeline_runner.h>
 #include <trireme/parallel/sync_batch_norm.h>
 #include <trireme/plan/data_plan.h>
@@ -217,7 +218,13 @@ void PipelineRunner::backward(const plan::PipelineStep& step, const Pass& pass) 
         roots.push_back(live.outputs[i]);
         of_roots.push_back(gradients[i]);
       }
-    if (!roots.empty()) torch::autograd::backward(roots, of_roots);
+    if (!roots.empty()) {
+      torch::autograd::edge_list edges;
+      for (const at::Tensor& root : roots)
+        edges.push_back(torch::autograd::impl::gradient_edge(root));
+      pipeline::add_within_products(edges);
+      torch::autograd::backward(roots, of_roots);
+    }
     for (const at::Tensor& input : live.inputs) of_inputs.push_back(input.grad());
   }
   times_.add(step, seconds_since(started));

@@ -7,6 +7,7 @@
 
 #include <trireme/base/error.h>
 #include <trireme/parallel/pipeline/backward_graph.h>
+#include <trireme/parallel/pipeline/gradient_sums.h>
 #include <trireme/parallel/pipeline/split_backward.h>
 #include <set>
 
@@ -257,6 +258,7 @@ void SplitBackward::weight_gradients() {
                  "call input_gradients(), then weight_gradients(), once for each micro-batch");
   state.done = State::Done::all;
   const EngineStart second = std::exchange(state.second, {});
+  add_within_products(second.edges);
   second.run(/*keep_graph=*/false);
 }
 

@@ -1,0 +1,99 @@
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
+#include <torch/csrc/autograd/generated/Functions.h>
+
+#include <trireme/parallel/pipeline/gradient_sums.h>
+#include <optional>
+#include <unordered_set>
+#include <utility>
+
+namespace trireme::pipeline {
+namespace {
+
+using torch::autograd::AccumulateGrad;
+using torch::autograd::Edge;
+using torch::autograd::Node;
+using torch::autograd::SavedVariable;
+using torch::autograd::variable_list;
+
+bool is_hooked(Node& node) {
+  return !node.pre_hooks().empty() || !node.post_hooks().empty() ||
+         !node.tensor_pre_hooks().empty() || !node.retains_grad_hooks().empty() ||
+         node.tensor_post_acc_grad_hooks() != nullptr;
+}
+
+// A product of a matrix and a transposed leaf.
+struct Product {
+  const SavedVariable* left;  // The matrix.
+  uint32_t edge;              // The one to the leaf.
+  at::Tensor weight;
+};
+
+// The leaf to which this edge leads through one transposition.
+at::Tensor transposed_leaf(const Edge& edge) {
+  auto* const transposition = dynamic_cast<torch::autograd::generated::TBackward0*>(
+      edge.is_valid() ? edge.function.get() : nullptr);
+  if (!transposition || is_hooked(*transposition)) return {};
+  const Edge& next = transposition->next_edge(0);
+  auto* const end = dynamic_cast<AccumulateGrad*>(next.is_valid() ? next.function.get() : nullptr);
+  return end && !is_hooked(*end) ? end->variable : at::Tensor();
+}
+
+std::optional<Product> product_of(Node& node) {
+  Product product{};
+  if (auto* const sum = dynamic_cast<torch::autograd::generated::AddmmBackward0*>(&node)) {
+    if (!sum->alpha.equal(1)) return std::nullopt;
+    product = {&sum->mat1_, 2, transposed_leaf(sum->next_edge(2))};
+  } else if (auto* const plain = dynamic_cast<torch::autograd::generated::MmBackward0*>(&node)) {
+    product = {&plain->self_, 1, transposed_leaf(plain->next_edge(1))};
+  }
+  if (!product.weight.defined() || product.left->has_hooks()) return std::nullopt;
+  return product;
+}
+
+bool can_add_to(const at::Tensor& gradient, const at::Tensor& weight) {
+  return gradient.defined() && gradient.is_contiguous() && !gradient.requires_grad() &&
+         gradient.layout() == weight.layout() && gradient.scalar_type() == weight.scalar_type() &&
+         gradient.device() == weight.device();
+}
+
+// The operation owns the hook.
+class AddHook : public torch::autograd::FunctionPreHook {
+ public:
+  explicit AddHook(Product product) : product_(std::move(product)) {}
+  variable_list operator()(const variable_list& gradients) override {
+    if (gradients[0].defined()) {
+      const at::NoGradGuard no_grad;
+      product_.weight.mutable_grad().addmm_(gradients[0].t(), product_.left->unpack());
+    }
+    return gradients;
+  }
+
+ private:
+  Product product_;
+};
+
+}  // namespace
+
+void add_within_products(const torch::autograd::edge_list& roots) {
+  std::unordered_set<const Node*> seen;
+  std::vector<Node*> open;
+  const auto visit = [&](const Edge& edge) {
+    if (edge.is_valid() && seen.insert(edge.function.get()).second)
+      open.push_back(edge.function.get());
+  };
+  for (const Edge& root : roots) visit(root);
+  while (!open.empty()) {
+    Node& node = *open.back();
+    open.pop_back();
+    if (auto product = product_of(node);
+        product && can_add_to(product->weight.grad(), product->weight)) {
+      node.next_edges()[product->edge] = Edge();
+      node.add_pre_hook(std::make_unique<AddHook>(std::move(*product)));
+    }
+    for (const Edge& edge : node.next_edges()) visit(edge);
+  }
+}
+
+}  // namespace trireme::pipeline
