@@ -61,7 +61,8 @@ TEST(Division, AScheduleThatDoesNotFitIsRefusedWithItsKey) {
 TEST(Division, ACutThatDoesNotFitIsRefusedWithItsKey) {
   const std::vector<BlockCost> two = {{.name = "a", .parameters = 1},
                                       {.name = "b", .parameters = 1}};
-  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { cut_of("parameters", 3, two); }),
+  EXPECT_THAT(message_of(ErrorCode::invalid_argument,
+                         [&] { cut_of("parameters", plan_pipeline({.stages = 3}), two); }),
               AllOf(HasSubstr("pipeline.cut is parameters"), HasSubstr("3"), HasSubstr("2")));
 }
 

@@ -38,6 +38,7 @@ void BenchMesh::add_to(Command command, bool described) {
   command.option("--microbatches", microbatches,
                  text("Micro-batches of a step (default: four for each stage)"));
   command.option("--chunks", chunks, text("Parts of the model on each stage"));
+  command.option("--cut", cut, text("Where the model is cut, as pipeline.cut (default auto)"));
   command.option("--shard-level", shard_level,
                  text("State that replicas divide among them: 1, 2 or 3 (docs/sharding.md)"));
   command.option("--optimizer", optimizer, text("sgd (default, with momentum) or adam"));
@@ -47,9 +48,9 @@ std::vector<std::string> BenchMesh::words() const {
   std::vector<std::string> words = {"--optimizer", optimizer};
   if (!is_wanted()) return words;
   if (!axes.empty()) words.insert(words.end(), {"--mesh", axes});
-  words.insert(words.end(),
-               {"--schedule", schedule, "--microbatches", std::to_string(microbatches), "--chunks",
-                std::to_string(chunks), "--shard-level", std::to_string(shard_level)});
+  words.insert(words.end(), {"--schedule", schedule, "--microbatches",
+                             std::to_string(microbatches), "--chunks", std::to_string(chunks),
+                             "--cut", cut, "--shard-level", std::to_string(shard_level)});
   return words;
 }
 
@@ -66,7 +67,7 @@ plan::DivisionOptions BenchMesh::division() const {
   if (optimizer != "sgd" && optimizer != "adam")
     throw Error(ErrorCode::invalid_argument, "cli", fmt::format("--optimizer is {}", optimizer),
                 "sgd or adam");
-  division.pipeline = {schedule, microbatches, chunks};
+  division.pipeline = {schedule, microbatches, chunks, cut};
   division.shard.level = shard_level;
   plan::pipeline_of(division);
   return division;

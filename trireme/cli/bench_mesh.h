@@ -9,7 +9,7 @@ namespace trireme::cli {
 
 struct BenchMesh {
   std::string axes;  // "pipeline=2,tensor=1"; empty: data parallel.
-  std::string schedule = "1f1b", optimizer = "sgd";
+  std::string schedule = "1f1b", cut = "auto", optimizer = "sgd";
   int microbatches = 0, chunks = 0, shard_level = 0;
 
   // Adds the options, with texts for people if `described`.

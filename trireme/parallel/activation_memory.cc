@@ -27,18 +27,6 @@ std::vector<at::Tensor> buffers_of(const Block& block) {
   return buffers;
 }
 
-std::shared_ptr<const StorageSet> storages_of_batch(const Batch& batch) {
-  auto storages = std::make_shared<StorageSet>();
-  const auto add = [&](const at::Tensor& tensor) {
-    if (tensor.defined() && tensor.has_storage())
-      storages->insert(tensor.storage().unsafeGetStorageImpl());
-  };
-  add(batch.data);
-  add(batch.target);
-  for (const auto& [name, tensor] : batch.more) add(tensor);
-  return storages;
-}
-
 }  // namespace
 
 ActivationMemory::ActivationMemory(const Model& model, ReplicaRandom* random)
@@ -75,7 +63,7 @@ std::shared_ptr<const KeeperSetting> ActivationMemory::keeper(
 }
 
 at::Tensor ActivationMemory::output_of(const Batch& batch, const Surroundings& surroundings) {
-  const auto of_batch = storages_of_batch(batch);
+  const auto of_batch = std::make_shared<const StorageSet>(storages_of(batch));
   Tensors tensors;
   for (const std::string& name : inputs_) tensors.push_back(batch.tensor(name));
   for (size_t i = 0; i < blocks_.size(); ++i)
@@ -108,7 +96,7 @@ Tensors ActivationMemory::run(size_t block, const Tensors& inputs,
 
 at::Tensor ActivationMemory::keep(const std::string& place, const Batch& batch,
                                   const std::function<at::Tensor()>& compute) {
-  KeptTensors kept(keeper(place, storages_of_batch(batch)));
+  KeptTensors kept(keeper(place, std::make_shared<const StorageSet>(storages_of(batch))));
   const SavedTensorScope scope(&kept);
   return compute();
 }

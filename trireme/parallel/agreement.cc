@@ -5,9 +5,11 @@
 #include <fmt/format.h>
 
 #include <trireme/base/error.h>
+#include <trireme/base/error_parts.h>
 #include <trireme/base/hash.h>
 #include <trireme/parallel/agreement.h>
 #include <cstring>
+#include <exception>
 #include <map>
 
 namespace trireme {
@@ -54,6 +56,29 @@ std::string broadcast_text(Group& group, const std::string& mine, int root) {
   if (group.rank() == root) std::memcpy(bytes.mutable_data_ptr(), mine.data(), mine.size());
   group.broadcast(bytes, root);
   return {static_cast<const char*>(bytes.const_data_ptr()), bytes.nbytes()};
+}
+
+Json found_by_first(Group& group, const std::function<Json()>& find) {
+  Json told;
+  std::exception_ptr refused;
+  if (group.rank() == 0) {
+    try {
+      told = {{"found", find()}};
+    } catch (const std::exception& error) {
+      refused = std::current_exception();
+      const auto [what, remedy] = parts_of(error);
+      const auto* const known = dynamic_cast<const Error*>(&error);
+      told = {{"refused", what},
+              {"remedy", remedy},
+              {"code", static_cast<int>(known ? known->code() : ErrorCode::internal)}};
+    }
+  }
+  told = Json::parse(broadcast_text(group, told.dump(), 0));
+  if (refused) std::rethrow_exception(refused);
+  if (told.contains("refused"))
+    throw Error(static_cast<ErrorCode>(told["code"].get<int>()), "parallel", told["refused"],
+                told["remedy"].get<std::string>());
+  return told["found"];
 }
 
 void agree(Group& group, const Json& mine) {

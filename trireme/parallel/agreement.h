@@ -2,12 +2,18 @@
 #pragma once
 #include <trireme/base/json.h>
 #include <trireme/comm/group.h>
+#include <functional>
 #include <string>
 
 namespace trireme {
 
 // COLLECTIVE. Returns the text of rank `root` on every rank.
 std::string broadcast_text(Group& group, const std::string& mine, int root);
+
+// COLLECTIVE. Returns on every rank what `find` returns on rank 0, the only one that calls it. If
+// it throws, all ranks throw: rank 0 the exception itself, and the others an Error of its code and
+// text (internal if it was no Error).
+Json found_by_first(Group& group, const std::function<Json()>& find);
 
 // COLLECTIVE. Throws Error(invalid_argument) on every rank unless `mine` is equal on all of them.
 // The error names the lowest rank that differs from rank 0, and the first entry in which it does.

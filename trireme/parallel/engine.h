@@ -21,6 +21,7 @@
 #include <trireme/parallel/step_outcome.h>
 #include <trireme/plan/division.h>
 #include <trireme/plan/engine_plan.h>
+#include <trireme/plan/pipeline_memory.h>
 #include <trireme/plan/tensor_spec.h>
 #include <trireme/watch/phase.h>
 #include <concepts>
@@ -72,6 +73,12 @@ struct Wishes {
   bool regroup = false;  // The job goes on with other ranks.
 };
 
+// The part of each global batch that a rank computes: share `index` of `count`. Ranks that compute
+// one share together (stages of a pipeline) have the same index.
+struct DataShare {
+  int index = 0, count = 1;
+};
+
 // Everything that an engine is made of. The groups belong to the engine alone.
 struct EngineSetting {
   std::string strategy;          // The name by which the strategy was chosen.
@@ -86,6 +93,11 @@ struct EngineSetting {
   // it from all others: they keep their forms (tensor/hollow.h). A tensor that has memory keeps
   // its values. Null if the strategy does not divide the model: then all tensors have memory.
   std::function<void(const std::set<std::string>& names)> keep_only;
+  // The samples that the first pass of a share computes, for an engine that tries the model before
+  // it divides it. Not COLLECTIVE. Null if there are none.
+  std::function<Batch(const DataShare& share)> sample;
+  // The blocks as an engine of this run has measured them, for the next one. May be null.
+  std::shared_ptr<plan::MeasuredChain> measured;
   OptimizerFactory optimizer;
   LossFunction loss;
   DataParallelOptions options;
@@ -105,12 +117,6 @@ struct StepRequest {
   const Batch& batch;  // The share of Engine::data_share().
   int64_t number = 1;  // Steps count from 1.
   int passes = 1;      // Micro-batches: the share is computed in this number of parts.
-};
-
-// The part of each global batch that a rank computes: share `index` of `count`. Ranks that compute
-// one share together (stages of a pipeline) have the same index.
-struct DataShare {
-  int index = 0, count = 1;
 };
 
 // The state that comes to a new engine, apart from the values of its tensors.

@@ -75,6 +75,15 @@ const at::Tensor& only_output(const std::vector<Block>& blocks, const Tensors& o
   return outputs[0];
 }
 
+void check_outputs(const Block& block, const Tensors& outputs) {
+  const bool has_undefined =
+      std::ranges::any_of(outputs, [](const at::Tensor& tensor) { return !tensor.defined(); });
+  if (outputs.empty() || has_undefined)
+    refuse_model(fmt::format("the block '{}' gives {}", block.name,
+                             outputs.empty() ? "no tensor" : "a tensor that is undefined"),
+                 "a block that gives at least one tensor, and only defined ones");
+}
+
 void check(const Model& model) {
   if (!model.module || !model.forward)
     refuse_model("the model factory gave no module or no forward function", "set both");

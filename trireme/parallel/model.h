@@ -75,6 +75,9 @@ at::Tensor output_of(const std::vector<Block>& blocks, Tensors inputs);
 Model model_of(const std::shared_ptr<torch::nn::SequentialImpl>& net);
 // The one tensor that the last block gave. Throws Error(invalid_argument) if there are several.
 const at::Tensor& only_output(const std::vector<Block>& blocks, const Tensors& outputs);
+// Throws Error(invalid_argument) that names the block if it gave no tensor, or an undefined one.
+// Then nothing can be handed on.
+void check_outputs(const Block& block, const Tensors& outputs);
 // Throws Error(invalid_argument) that names the problem: no module or no forward; no input, or one
 // twice; a block without forward; two blocks with one name; a parameter or buffer that is in no
 // block. Tied tensors may be in several.

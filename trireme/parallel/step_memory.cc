@@ -2,15 +2,12 @@
 #include <fmt/ranges.h>
 #include <torch/nn/module.h>
 
-#include <trireme/base/error.h>
-#include <trireme/base/error_parts.h>
 #include <trireme/base/log.h>
 #include <trireme/base/units.h>
 #include <trireme/parallel/activation_measure.h>
 #include <trireme/parallel/agreement.h>
 #include <trireme/parallel/step_memory.h>
 #include <trireme/parallel/sync_batch_norm.h>
-#include <exception>
 #include <map>
 #include <string_view>
 #include <utility>
@@ -52,31 +49,10 @@ void StepMemory::begin_step(const Batch& pass) {
     if (pass.size() == 0) return;
     follow(to_json(planned(pass)));
   } else {
-    follow(of_first_rank(pass));
+    // Backwards of synchronised batch norms have to meet in the same order.
+    follow(found_by_first(*setting_.norm_group, [&] { return to_json(planned(pass)); }));
   }
   is_ready_ = true;
-}
-
-// Backwards of synchronised batch norms have to meet in the same order, so one rank plans for all.
-// If it cannot, all end with its error.
-Json StepMemory::of_first_rank(const Batch& pass) {
-  Json told;
-  std::exception_ptr refused;
-  if (setting_.norm_group->rank() == 0) {
-    try {
-      told = to_json(planned(pass));
-    } catch (const Error& error) {
-      refused = std::current_exception();
-      const auto [what, remedy] = parts_of(error);
-      told = {{"refused", what}, {"remedy", remedy}, {"code", static_cast<int>(error.code())}};
-    }
-  }
-  told = Json::parse(broadcast_text(*setting_.norm_group, told.dump(), 0));
-  if (refused) std::rethrow_exception(refused);
-  if (told.contains("refused"))
-    throw Error(static_cast<ErrorCode>(told["code"].get<int>()), "parallel",
-                told["refused"].get<std::string>(), told["remedy"].get<std::string>());
-  return told;
 }
 
 void StepMemory::follow(const Json& plan) {

@@ -30,7 +30,6 @@ class StepMemory {
   bool is_plain() const { return setting_.memory.is_plain(); }
   plan::MemoryPlan planned(const Batch& pass);
   plan::MemoryPlanOptions plan_options() const;
-  Json of_first_rank(const Batch& pass);
   void follow(const Json& plan);
   ActivationMemory::Surroundings surroundings() const;
 

@@ -52,9 +52,11 @@ config::Rows rows_of(const PipelineOptions*) {
                     .automatic = 0}),
        config::row(&O::cut,
                    {.name = "pipeline.cut",
-                    .meaning = "The places where the model is cut: parameters for the most even "
-                               "cut by their number, the names of the blocks that begin the "
-                               "second and later parts, with commas, or the number of blocks in "
+                    .meaning = "The places where the model is cut: the most even cut by "
+                               "parameters, by time or by memory, for which the first rank "
+                               "measures the blocks before training; auto, which is by time if "
+                               "blocks can be measured; the names of the blocks that begin the "
+                               "second and later parts, with commas; or the number of blocks in "
                                "each part, such as `3+3+2`."})});
 }
 

@@ -29,8 +29,10 @@ struct PipelineOptions {
   // The micro-batches of a step in each replica; 0: four for each stage.
   int microbatches = 0;
   int chunks = 0;  // The parts of the model on each stage; 0: as many as the schedule needs.
-  // The places where the model is cut: parameters (the most even cut by their number), the names
-  // of the blocks that begin the second and later parts, or the number of blocks in each part.
+  // The places where the model is cut: parameters, time or memory (the most even cut by these; the
+  // last two measure the blocks before training), auto (by time where blocks can be measured, else
+  // by parameters), the names of the blocks that begin the second and later parts, or the number
+  // of blocks in each part.
   std::string cut = "parameters";
 };
 config::Rows rows_of(const PipelineOptions*);

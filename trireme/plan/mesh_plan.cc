@@ -2,7 +2,9 @@
 
 #include <trireme/base/error.h>
 #include <trireme/base/error_parts.h>
+#include <trireme/base/text.h>
 #include <trireme/plan/mesh_plan.h>
+#include <trireme/plan/pipeline_memory.h>
 #include <trireme/plan/pipeline_text.h>
 #include <algorithm>
 
@@ -73,9 +75,12 @@ EnginePlan plan_sharded(const DataParallelFacts& facts) {
   return plan.exchange == ExchangeKind::shared ? plan : plan_mesh(facts);
 }
 
-Partition cut_of(const std::string& cut, int parts, std::span<const BlockCost> blocks) {
+Partition cut_of(const std::string& cut, const PipelinePlan& pipeline,
+                 std::span<const BlockCost> blocks) {
   try {
-    Partition made = partition(blocks, {.parts = parts, .cut = cut});
+    Partition made = partition(blocks, {.parts = pipeline.parts(),
+                                        .cut = cut,
+                                        .micro_batches_held = microbatches_held(pipeline)});
     check(made);
     return made;
   } catch (const Error& error) {
@@ -84,12 +89,18 @@ Partition cut_of(const std::string& cut, int parts, std::span<const BlockCost> b
   }
 }
 
+bool needs_measured_blocks(const std::string& cut) {
+  const std::string_view measure = trimmed(cut);
+  return measure == to_string(PartitionMeasure::time) ||
+         measure == to_string(PartitionMeasure::memory);
+}
+
 EnginePlan plan_mesh(const DataParallelFacts& facts) {
   EnginePlan plan = plan_replicas(kMeshEngine, facts.placement, facts.parameters);
   plan.mesh = mesh_of(facts.division.mesh, plan.ranks());
   plan.data = facts.data;
   plan.pipeline = pipeline_of(facts.division);
-  plan.cut = cut_of(facts.division.pipeline.cut, plan.pipeline->parts(), facts.blocks);
+  plan.cut = cut_of(facts.division.pipeline.cut, *plan.pipeline, facts.blocks);
   return plan;
 }
 

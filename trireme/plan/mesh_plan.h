@@ -12,9 +12,12 @@ namespace trireme::plan {
 // schedule or the numbers do not fit it.
 PipelinePlan pipeline_of(const DivisionOptions& division);
 
-// The blocks of each part, as pipeline.cut says. Throws Error(invalid_argument) naming the key, as
-// partition() does.
-Partition cut_of(const std::string& cut, int parts, std::span<const BlockCost> blocks);
+// The blocks of each part, as pipeline.cut says. A cut by memory counts the micro-batches that the
+// schedule holds. Throws Error(invalid_argument) naming the key, as partition() does.
+Partition cut_of(const std::string& cut, const PipelinePlan& pipeline,
+                 std::span<const BlockCost> blocks);
+// Whether this pipeline.cut needs the costs of blocks that only a run can measure.
+bool needs_measured_blocks(const std::string& cut);
 
 // The level at which replicas divide their state: shard.level, or the one that the strategy has
 // without it.

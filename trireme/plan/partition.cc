@@ -88,8 +88,11 @@ std::string limit_of(const Partition& partition, const PartitionLoads& loads) {
   const size_t largest = largest_of(partition.loads);
   const int64_t sum = std::accumulate(partition.loads.begin(), partition.loads.end(), int64_t{0});
   const int parts = partition.parts();
-  if (sum == 0 || partition.loads[largest] <= (sum + parts - 1) / parts)
-    return "the parts are even";
+  if (sum == 0 || partition.loads[largest] <= (sum + parts - 1) / parts) {
+    if (partition.measure != PartitionMeasure::memory) return "the parts are even";
+    return fmt::format("part {} ({}) needs the most memory, and the parts are even", largest,
+                       block_names_of(partition, static_cast<int>(largest)));
+  }
   const auto [from, to] = partition.blocks_of(static_cast<int>(largest));
   const std::string fraction =
       fmt::format("{:.0f} % of the {}",

@@ -3,6 +3,7 @@
 #include <trireme/base/error.h>
 #include <trireme/base/files.h>
 #include <trireme/membership/roles.h>
+#include <trireme/plan/mesh_plan.h>
 #include <trireme/run/engine_plan.h>
 
 namespace trireme {
@@ -92,6 +93,12 @@ plan::EnginePlan engine_plan_of(const Config& config, const ResolvedStrategy& st
   facts.virtual_shards = options.virtual_shards;
   facts.division = options.division;
   if (!plan::is_of_mesh(strategy.name)) return plan::plan_engine(strategy.name, facts);
+  if (const std::string& cut = facts.division.pipeline.cut; plan::needs_measured_blocks(cut))
+    throw Error(ErrorCode::unsupported, "config",
+                fmt::format("pipeline.cut is {}: the blocks are measured when training begins, "
+                            "and a plan runs nothing",
+                            cut),
+                "pipeline.cut=parameters, or the cut that the run logs, such as 3+3");
   for (const models::BlockSize& block : models::block_sizes(model_for(config, data), data.input))
     facts.blocks.push_back({.name = block.name, .parameters = block.elements});
   return plan::plan_engine(strategy.name, facts);

@@ -111,4 +111,13 @@ LoaderOptions loader_options_of(const TrainerOptions& options, int64_t batch) {
   return loader;
 }
 
+Batch first_pass_of(std::shared_ptr<const Source> source, LoaderOptions options,
+                    const DataShare& share, int passes) {
+  options.threads = 0;
+  Loader loader(std::move(source), options, share.index, share.count);
+  const Batch batch = loader.next();
+  const auto [from, to] = plan::DataPlan::share(batch.size(), 0, passes);
+  return batch.part(from, to - from);
+}
+
 }  // namespace trireme

@@ -54,5 +54,8 @@ class Generation {
 EngineSetting engine_setting_of(const TrainerOptions& options, const Job& job, ReplicaModel& model,
                                 const Guard& guard, bool is_elastic);
 LoaderOptions loader_options_of(const TrainerOptions& options, int64_t batch);
+// The first of the passes into which a rank cuts its share of the first batch. No thread loads it.
+Batch first_pass_of(std::shared_ptr<const Source> source, LoaderOptions options,
+                    const DataShare& share, int passes);
 
 }  // namespace trireme

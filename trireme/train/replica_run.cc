@@ -102,6 +102,11 @@ RunFacts ReplicaRun::Impl::facts_for_checkpoints() const {
 void ReplicaRun::Impl::make_engine() {
   EngineSetting setting =
       engine_setting_of(options_, setting_.job, model_, guard_, world_.is_elastic());
+  setting.sample = [this](const DataShare& share) {
+    return first_pass_of(setting_.train, loader_options_of(options_, options_.batch), share,
+                         options_.accumulate);
+  };
+  setting.measured = measured_;
   setting.enter = [this](Phase phase) { step_phase(phase); };
   setting.wishes = [this] {
     return Wishes{listeners_.want_stop() || StopSignal::requested(), world_.regroup_wanted()};

@@ -102,6 +102,8 @@ struct ReplicaRun::Impl {
   RunReport report_;  // It measures the time from its start, to which the model belongs.
   ReplicaModel model_;
   Listeners listeners_;
+  // The blocks of the model, as an engine has measured them.
+  const std::shared_ptr<plan::MeasuredChain> measured_ = std::make_shared<plan::MeasuredChain>();
   std::optional<Course> course_;      // Exists from the first generation on.
   std::optional<Injector> injector_;  // Exists if faults are injected.
   // These live for a generation, or for the whole run if the job is not elastic.

@@ -79,6 +79,7 @@ class MeshTraining {
     setting.group = std::move(group);
     setting.mesh = mesh;
     setting.model = work_.model;
+    setting.sample = [this](const DataShare&) { return work_.batch; };
     setting.optimizer = optimizer_of(arguments);
     setting.loss = Work::loss;
     setting.division = arguments.mesh.division();

@@ -6,8 +6,10 @@
 #include <torch/optim/optimizer.h>
 
 #include <trireme/base/error.h>
+#include <trireme/base/log.h>
 #include <trireme/parallel/agreement.h>
 #include <trireme/parallel/gradients.h>
+#include <trireme/parallel/mesh/block_costs.h>
 #include <trireme/parallel/mesh/counted_batches.h>
 #include <trireme/parallel/mesh/foreign_state.h>
 #include <trireme/parallel/mesh/keep_shards.h>
@@ -38,10 +40,13 @@ class MeshEngine : public Engine {
         stage_number_(stages().rank()) {
     const std::vector<Block> blocks = blocks_of(setting.model);
     const std::vector<BlockTensors> tensors = tensors_by_block(blocks, whole_);
+    measured_ = measured_blocks(setting, blocks, plan::pipeline_of(setting.division));
     plan_ = plan::plan_mesh({.placement = group().placement(),
                              .parameters = as_updated(forms_),
                              .division = setting.division,
-                             .blocks = costs_of(blocks, tensors, forms_)});
+                             .blocks = costs_of(setting, blocks, tensors, forms_, measured_)});
+    if (!measured_.empty() && group().rank() == 0)
+      log_info("pipeline.cut {}: {}", setting.division.pipeline.cut, plan_.cut->describe());
     Json facts = {{"strategy", setting.strategy}, {"model", to_json(forms_)}};
     for (auto& [name, part] : plan_.parts()) facts["plan"][name] = std::move(part);
     agree(group(), facts);
@@ -351,6 +356,7 @@ class MeshEngine : public Engine {
   const std::vector<plan::TensorSpec> forms_;  // The forms of the whole parameters.
   std::vector<nn::ParameterParts> parts_;  // The parts of all parameters, if layers are divided.
   std::vector<NamedTensor> summed_;        // Their gradients are summed over the tensor axis.
+  plan::MeasuredChain measured_;  // The blocks of the whole model; empty if nobody needs them.
   plan::EnginePlan plan_;
   const int stage_number_;
   Stage stage_;

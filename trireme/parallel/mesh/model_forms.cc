@@ -3,7 +3,6 @@
 
 #include <trireme/parallel/mesh/model_forms.h>
 #include <trireme/parallel/nn/tensor_parallel_layer.h>
-#include <map>
 
 namespace trireme {
 
@@ -37,20 +36,6 @@ size_t first_trained(const std::vector<BlockTensors>& tensors,
     for (const plan::TensorSpec& spec : forms)
       if (spec.trainable && tensors[block].parameters.contains(spec.name)) return block;
   return tensors.size();
-}
-
-std::vector<plan::BlockCost> costs_of(const std::vector<Block>& blocks,
-                                      const std::vector<BlockTensors>& tensors,
-                                      const std::vector<plan::TensorSpec>& forms) {
-  std::map<std::string, int64_t> elements;
-  for (const plan::TensorSpec& spec : forms) elements.emplace(spec.name, spec.elements());
-  std::vector<plan::BlockCost> costs;
-  for (size_t i = 0; i < blocks.size(); ++i) {
-    plan::BlockCost& cost = costs.emplace_back();
-    cost.name = blocks[i].name;
-    for (const std::string& name : tensors[i].parameters) cost.parameters += elements.at(name);
-  }
-  return costs;
 }
 
 }  // namespace trireme

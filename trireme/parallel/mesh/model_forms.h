@@ -19,9 +19,4 @@ Json to_json(const std::vector<plan::TensorSpec>& specs);
 size_t first_trained(const std::vector<BlockTensors>& tensors,
                      const std::vector<plan::TensorSpec>& forms);
 
-// The costs of blocks by which they are cut.
-std::vector<plan::BlockCost> costs_of(const std::vector<Block>& blocks,
-                                      const std::vector<BlockTensors>& tensors,
-                                      const std::vector<plan::TensorSpec>& forms);
-
 }  // namespace trireme

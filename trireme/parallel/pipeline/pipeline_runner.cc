@@ -64,17 +64,6 @@ Tensors received(const Tensors& leaves) {
   return tensors;
 }
 
-// Throws Error(invalid_argument) unless a block can hand its outputs to another stage.
-void check_outputs(const Block& block, const Tensors& outputs) {
-  const bool has_undefined =
-      std::ranges::any_of(outputs, [](const at::Tensor& tensor) { return !tensor.defined(); });
-  if (outputs.empty() || has_undefined)
-    throw Error(ErrorCode::invalid_argument, "pipeline",
-                fmt::format("the block '{}' gives {}", block.name,
-                            outputs.empty() ? "no tensor" : "a tensor that is undefined"),
-                "a block that gives at least one tensor, and only defined ones");
-}
-
 }  // namespace
 
 PipelineRunner::PipelineRunner(const EngineSetting& setting, std::shared_ptr<Group> stages,

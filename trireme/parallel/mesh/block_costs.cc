@@ -1,0 +1,227 @@
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <torch/nn/module.h>
+#include <torch/optim/optimizer.h>
+
+#include <trireme/base/error.h>
+#include <trireme/base/log.h>
+#include <trireme/base/text.h>
+#include <trireme/parallel/activation_measure.h>
+#include <trireme/parallel/agreement.h>
+#include <trireme/parallel/fused/fused_optimizer.h>
+#include <trireme/parallel/mesh/block_costs.h>
+#include <trireme/parallel/mesh/model_forms.h>
+#include <trireme/parallel/sync_batch_norm.h>
+#include <trireme/plan/data_plan.h>
+#include <trireme/plan/mesh_plan.h>
+#include <trireme/tensor/autocast.h>
+#include <trireme/tensor/hollow.h>
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+
+namespace trireme {
+namespace {
+
+// Values with which a forward neither grows nor stops being finite, at little cost.
+void fill_for_trial(const at::Tensor& tensor) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor values = tensor.variable_data();
+  if (!tensor.requires_grad() || !tensor.is_floating_point() || tensor.dim() == 0)
+    values.zero_();
+  else
+    values.fill_(tensor.dim() == 1
+                     ? 0.1
+                     : static_cast<double>(tensor.size(0)) / static_cast<double>(tensor.numel()));
+}
+
+// The hollow tensors of a block have memory while it lives.
+class TrialMemory {
+ public:
+  explicit TrialMemory(const Block& block) {
+    for (const auto& module : block.modules) {
+      const ModuleState state = state_of(*module);
+      for (const auto* const part : {&state.parameters, &state.buffers})
+        for (const auto& [name, tensor] : *part) {
+          if (!is_hollow(tensor)) continue;
+          give_memory(tensor);
+          given_.push_back(tensor);
+          fill_for_trial(tensor);
+        }
+    }
+  }
+  ~TrialMemory() {
+    for (const at::Tensor& tensor : given_) make_hollow(tensor);
+  }
+  TrialMemory(const TrialMemory&) = delete;
+  TrialMemory& operator=(const TrialMemory&) = delete;
+
+ private:
+  Tensors given_;
+};
+
+std::set<std::string> names_with_memory(const torch::nn::Module& module) {
+  std::set<std::string> names;
+  const ModuleState state = state_of(module);
+  for (const auto* const part : {&state.parameters, &state.buffers})
+    for (const auto& [name, tensor] : *part)
+      if (!is_hollow(tensor)) names.insert(name);
+  return names;
+}
+
+// The loss belongs to the last block: it runs in the same part.
+void join_loss(plan::MeasuredChain& chain) {
+  const plan::MeasuredBlock loss = chain.blocks.back();
+  chain.blocks.pop_back();
+  plan::MeasuredBlock& last = chain.blocks.back();
+  last.forward_seconds += loss.forward_seconds;
+  last.backward_seconds += loss.backward_seconds;
+  last.outputs = loss.outputs;
+  for (const auto saved : {&plan::MeasuredBlock::saved, &plan::MeasuredBlock::between_halves}) {
+    std::vector<int>& values = (last.*saved).values;
+    values.insert(values.end(), (loss.*saved).values.begin(), (loss.*saved).values.end());
+    (last.*saved).inner_bytes += (loss.*saved).inner_bytes;
+  }
+}
+
+bool has_split_backward(const plan::PipelinePlan& pipeline) {
+  return std::ranges::any_of(pipeline.steps, [](const auto& of_stage) {
+    return std::ranges::any_of(of_stage, [](const plan::PipelineStep& step) {
+      return step.task == plan::PipelineTask::weight_gradient;
+    });
+  });
+}
+
+plan::MeasuredChain measure_on_sample(const EngineSetting& setting, std::vector<Block> blocks,
+                                      const plan::PipelinePlan& pipeline, int runs) {
+  const int replicas = setting.mesh.along(plan::kDataAxis)->size();
+  const Batch pass = setting.sample({0, replicas});
+  const auto [from, to] = plan::DataPlan::share(pass.size(), 0, pipeline.facts.microbatches);
+  const Batch sample = pass.part(from, to - from);
+  Tensors inputs;
+  for (const std::string& name : setting.model.inputs) inputs.push_back(sample.tensor(name));
+  // Tensors that the module holds without having registered them get their values.
+  if (setting.keep_only) setting.keep_only(names_with_memory(*setting.model.module));
+  blocks.push_back({"the loss", {}, [&](const Tensors& outputs) {
+                      return Tensors{setting.loss(only_output(blocks, outputs), sample)};
+                    }});
+  StorageSet exempt = storages_of(*setting.model.module);
+  exempt.merge(storages_of(sample));
+  const Autocast mixed(setting.autocast);
+  const DeferredBatchNorm norms;  // Never committed: running statistics stay as they are.
+  plan::MeasuredChain chain =
+      measure_chain(blocks, inputs, exempt, setting.random,
+                    {.runs = runs,
+                     .splits_backward = has_split_backward(pipeline),
+                     .prepare = [](const Block& block) -> std::shared_ptr<void> {
+                       return std::make_shared<TrialMemory>(block);
+                     }});
+  join_loss(chain);
+  return chain;
+}
+
+// The bytes of a parameter with its gradient and the optimizer's state, as a rank keeps them.
+class StateCosts {
+ public:
+  StateCosts(const EngineSetting& setting, const std::vector<NamedTensor>& parameters)
+      : level_(plan::shard_level_of(setting.strategy, setting.division.shard)),
+        replicas_(setting.mesh.along(plan::kDataAxis)->size()) {
+    // The optimizer updates masters of 16-bit parameters.
+    std::vector<NamedTensor> updated;
+    for (const auto& [name, tensor] : parameters) {
+      if (!tensor.requires_grad()) continue;
+      const bool is_half = tensor.element_size() == 2;
+      const at::Tensor form =
+          is_half ? hollow_like(at::empty({0}, at::kFloat), tensor.sizes()).requires_grad_()
+                  : tensor;
+      places_.emplace(name, static_cast<int>(updated.size()));
+      updated.push_back({name, form});
+    }
+    optimizer_ = setting.optimizer(updated);
+    update_ = fused::FusedOptimizer::of(*optimizer_, updated);
+    for (const auto& [name, place] : places_)
+      of_optimizer_[name] = update_ ? update_->state_tensors(place) : 0;
+  }
+
+  int64_t of(const plan::TensorSpec& spec) const {
+    const int64_t bytes = spec.elements() * plan::bytes_of(spec.dtype);
+    if (!spec.trainable) return bytes;
+    const int64_t master = spec.elements() * std::max<int64_t>(4, plan::bytes_of(spec.dtype));
+    const int64_t state = master * of_optimizer_.at(spec.name) + (master > bytes ? master : 0);
+    const auto share = [&](int level, int64_t whole) {
+      return level_ >= level ? (whole + replicas_ - 1) / replicas_ : whole;
+    };
+    return share(3, bytes) + share(2, bytes) + share(1, state);
+  }
+
+ private:
+  int level_;
+  int64_t replicas_;
+  std::map<std::string, int> places_, of_optimizer_;
+  std::shared_ptr<torch::optim::Optimizer> optimizer_;
+  std::unique_ptr<fused::FusedOptimizer> update_;
+};
+
+}  // namespace
+
+plan::MeasuredChain measured_blocks(const EngineSetting& setting, const std::vector<Block>& blocks,
+                                    const plan::PipelinePlan& pipeline) {
+  const std::string& cut = setting.division.pipeline.cut;
+  const bool plans_memory = !setting.memory.is_plain();
+  if (pipeline.parts() == 1 && !plans_memory) return {};
+  const bool cuts_by_time = trimmed(cut) == "auto" || trimmed(cut) == "time";
+  const bool is_needed = plans_memory || cuts_by_time || plan::needs_measured_blocks(cut);
+  const auto measured_now = [&]() -> plan::MeasuredChain {
+    if (setting.measured && !setting.measured->empty()) return *setting.measured;
+    if (!setting.sample) return {};
+    constexpr int kRunsForTimes = 4;
+    const bool needs_times = cuts_by_time || plans_memory;
+    try {
+      return measure_on_sample(setting, blocks, pipeline, needs_times ? kRunsForTimes : 1);
+    } catch (const std::exception& error) {
+      if (is_needed) throw;
+      log_warning(
+          "the memory of activations is not predicted, because the blocks could not be "
+          "measured: {}",
+          brief(error));
+      return {};
+    }
+  };
+  auto chain = plan::MeasuredChain::from_json(
+      found_by_first(*setting.group, [&] { return measured_now().to_json(); }));
+  if (setting.measured) *setting.measured = chain;
+  return chain;
+}
+
+std::vector<plan::BlockCost> costs_of(const EngineSetting& setting,
+                                      const std::vector<Block>& blocks,
+                                      const std::vector<BlockTensors>& tensors,
+                                      const std::vector<plan::TensorSpec>& forms,
+                                      const plan::MeasuredChain& measured) {
+  std::map<std::string, const plan::TensorSpec*> by_name;
+  for (const plan::TensorSpec& spec : forms) by_name.emplace(spec.name, &spec);
+  std::optional<StateCosts> states;
+  if (trimmed(setting.division.pipeline.cut) == "memory" && !measured.empty())
+    states.emplace(setting, state_of(*setting.model.module).parameters);
+  const std::vector<int64_t> activations = activation_costs(measured);
+  std::vector<plan::BlockCost> costs;
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    plan::BlockCost& cost = costs.emplace_back();
+    cost.name = blocks[i].name;
+    for (const std::string& name : tensors[i].parameters) {
+      cost.parameters += by_name.at(name)->elements();
+      if (states) cost.parameter_bytes += states->of(*by_name.at(name));
+    }
+    if (measured.empty()) continue;
+    const plan::MeasuredBlock& block = measured.blocks[i];
+    cost.forward_seconds = block.forward_seconds;
+    cost.backward_seconds = block.backward_seconds;
+    cost.activation_bytes = activations[i];
+    cost.output_bytes = measured.bytes_of(block.outputs);
+  }
+  return costs;
+}
+
+}  // namespace trireme

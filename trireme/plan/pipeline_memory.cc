@@ -1,0 +1,257 @@
+#include <trireme/plan/pipeline_memory.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+namespace trireme::plan {
+namespace {
+
+Json json_of(const SavedInBlock& saved) {
+  return {{"values", saved.values}, {"inner_bytes", saved.inner_bytes}};
+}
+
+SavedInBlock saved_from(const Json& json) {
+  return {json.at("values").get<std::vector<int>>(), json.at("inner_bytes").get<int64_t>()};
+}
+
+bool contains(const std::vector<int>& values, int value) {
+  return std::ranges::find(values, value) != values.end();
+}
+
+std::vector<int> without(const std::vector<int>& values, const std::vector<int>& others) {
+  std::vector<int> rest;
+  for (const int value : values)
+    if (!contains(others, value)) rest.push_back(value);
+  return rest;
+}
+
+MemoryDecision decision_for(const std::vector<MemoryDecision>& decisions, size_t block) {
+  return decisions.empty() ? MemoryDecision::keep : decisions[block];
+}
+
+// The activations that a block holds from forward to backward under a decision.
+SavedInBlock held_by(const MeasuredChain& chain, size_t block, MemoryDecision decision) {
+  const MeasuredBlock& measured = chain.blocks[block];
+  switch (decision) {
+    case MemoryDecision::recompute: return {measured.inputs, 0};
+    case MemoryDecision::swap: return {};
+    case MemoryDecision::compress:
+      return {{}, (chain.bytes_of(measured.saved.values) + measured.saved.inner_bytes + 1) / 2};
+    case MemoryDecision::keep: break;
+  }
+  return measured.saved;
+}
+
+// The memory of one stage while it runs its steps.
+class StageOnPaper {
+ public:
+  StageOnPaper(const PipelinePlan& plan, const Partition& cut, const MeasuredChain& chain,
+               const std::vector<MemoryDecision>& decisions)
+      : plan_(plan), cut_(cut), chain_(chain), decisions_(decisions) {}
+
+  int64_t peak_of(int stage) {
+    for (const PipelineStep& step : plan_.steps[static_cast<size_t>(stage)]) {
+      switch (step.task) {
+        case PipelineTask::forward: forward(step); break;
+        case PipelineTask::backward: backward(step); break;
+        case PipelineTask::input_gradient: first_half(step); break;
+        case PipelineTask::weight_gradient: release(step); break;
+      }
+    }
+    return peak_;
+  }
+
+ private:
+  // The holders of a micro-batch in a part: values and other bytes.
+  struct Held {
+    std::vector<int> values;
+    int64_t inner_bytes = 0;
+  };
+
+  void hold(const PipelineStep& step, const std::vector<int>& values, int64_t inner_bytes = 0) {
+    Held& held = held_[{step.part, step.microbatch}];
+    for (const int value : values) {
+      held.values.push_back(value);
+      if (users_[{step.microbatch, value}]++ == 0)
+        now_ += chain_.value_bytes[static_cast<size_t>(value)];
+    }
+    held.inner_bytes += inner_bytes;
+    now_ += inner_bytes;
+    peak_ = std::max(peak_, now_);
+  }
+  void release(const PipelineStep& step) {
+    const auto held = held_.extract({step.part, step.microbatch});
+    for (const int value : held.mapped().values)
+      if (--users_[{step.microbatch, value}] == 0)
+        now_ -= chain_.value_bytes[static_cast<size_t>(value)];
+    now_ -= held.mapped().inner_bytes;
+  }
+  const MeasuredBlock& block(int number) const {
+    return chain_.blocks[static_cast<size_t>(number)];
+  }
+  SavedInBlock held_in(int number) const {
+    const auto place = static_cast<size_t>(number);
+    return held_by(chain_, place, decision_for(decisions_, place));
+  }
+
+  void forward(const PipelineStep& step) {
+    const auto [from, to] = cut_.blocks_of(step.part);
+    hold(step, block(from).inputs);
+    for (int i = from; i < to; ++i) {
+      const SavedInBlock saved = held_in(i);
+      hold(step, saved.values, saved.inner_bytes);
+    }
+    hold(step, block(to - 1).outputs);
+  }
+
+  // While a block is in backward, all that it saves is there. The blocks after it are done.
+  void backward(const PipelineStep& step) {
+    const auto [from, to] = cut_.blocks_of(step.part);
+    for (int last = to - 1; last >= from; --last) {
+      release(step);
+      hold(step, block(from).inputs);
+      hold(step, block(to - 1).outputs);
+      for (int i = from; i <= last; ++i) {
+        const SavedInBlock saved = held_in(i);
+        hold(step, saved.values, saved.inner_bytes);
+      }
+      hold(step, {}, comes_back(last));
+    }
+    release(step);
+  }
+
+  // It has memory of its own, but for the inputs of a block that runs again.
+  int64_t comes_back(int number) const {
+    const MeasuredBlock& measured = block(number);
+    const MemoryDecision decision = decision_for(decisions_, static_cast<size_t>(number));
+    if (decision == MemoryDecision::keep) return 0;
+    const bool runs_again = decision == MemoryDecision::recompute;
+    return measured.saved.inner_bytes +
+           chain_.bytes_of(runs_again ? without(measured.saved.values, measured.inputs)
+                                      : measured.saved.values);
+  }
+
+  void first_half(const PipelineStep& step) {
+    const auto [from, to] = cut_.blocks_of(step.part);
+    std::vector<int> values;
+    int64_t inner = 0;
+    const bool is_split = block(from).needs_input_gradient;
+    for (int i = from; i < to; ++i) {
+      const SavedInBlock& left = is_split ? block(i).between_halves : block(i).saved;
+      values.insert(values.end(), left.values.begin(), left.values.end());
+      inner += left.inner_bytes;
+    }
+    // The gradients of the outputs wait with everything else.
+    if (!is_split) inner += chain_.bytes_of(block(to - 1).outputs);
+    release(step);
+    hold(step, values, inner);
+  }
+
+  const PipelinePlan& plan_;
+  const Partition& cut_;
+  const MeasuredChain& chain_;
+  const std::vector<MemoryDecision>& decisions_;
+  std::map<std::pair<int, int>, Held> held_;  // By part and micro-batch.
+  std::map<std::pair<int, int>, int> users_;  // By micro-batch and value.
+  int64_t now_ = 0, peak_ = 0;
+};
+
+}  // namespace
+
+int64_t MeasuredChain::bytes_of(const std::vector<int>& values) const {
+  int64_t bytes = 0;
+  for (const int value : values) bytes += value_bytes[static_cast<size_t>(value)];
+  return bytes;
+}
+
+Json MeasuredChain::to_json() const {
+  Json json = {{"value_bytes", value_bytes}, {"blocks", Json::array()}};
+  for (const MeasuredBlock& block : blocks)
+    json["blocks"].push_back({{"name", block.name},
+                              {"forward_seconds", block.forward_seconds},
+                              {"backward_seconds", block.backward_seconds},
+                              {"inputs", block.inputs},
+                              {"outputs", block.outputs},
+                              {"needs_input_gradient", block.needs_input_gradient},
+                              {"saved", json_of(block.saved)},
+                              {"between_halves", json_of(block.between_halves)}});
+  return json;
+}
+
+MeasuredChain MeasuredChain::from_json(const Json& json) {
+  MeasuredChain chain;
+  chain.value_bytes = json.at("value_bytes").get<std::vector<int64_t>>();
+  for (const Json& block : json.at("blocks"))
+    chain.blocks.push_back({.name = block.at("name").get<std::string>(),
+                            .forward_seconds = block.at("forward_seconds").get<double>(),
+                            .backward_seconds = block.at("backward_seconds").get<double>(),
+                            .inputs = block.at("inputs").get<std::vector<int>>(),
+                            .outputs = block.at("outputs").get<std::vector<int>>(),
+                            .needs_input_gradient = block.at("needs_input_gradient").get<bool>(),
+                            .saved = saved_from(block.at("saved")),
+                            .between_halves = saved_from(block.at("between_halves"))});
+  return chain;
+}
+
+std::vector<BlockMemory> memory_of(const MeasuredChain& chain, int from, int to) {
+  std::vector<BlockMemory> blocks;
+  for (int i = from; i < to; ++i) {
+    const MeasuredBlock& block = chain.blocks[static_cast<size_t>(i)];
+    const std::vector<int> made = without(block.outputs, block.inputs);
+    BlockMemory& memory = blocks.emplace_back();
+    memory.name = block.name;
+    memory.forward_seconds = block.forward_seconds;
+    memory.backward_seconds = block.backward_seconds;
+    memory.input_bytes = chain.bytes_of(block.inputs);
+    memory.output_bytes = chain.bytes_of(made);
+    memory.inner_bytes = block.saved.inner_bytes;
+    memory.saves_input = memory.saves_output = false;
+    for (const int value : block.saved.values) {
+      if (chain.value_bytes[static_cast<size_t>(value)] == 0) continue;
+      if (contains(block.inputs, value)) memory.saves_input = true;
+      if (contains(made, value)) memory.saves_output = true;
+      // The loss saves the model's output, which is neither.
+      if (!contains(block.inputs, value) && !contains(made, value))
+        memory.inner_bytes += chain.value_bytes[static_cast<size_t>(value)];
+    }
+  }
+  return blocks;
+}
+
+std::vector<int> microbatches_held(const PipelinePlan& plan) {
+  std::vector<int> most(static_cast<size_t>(plan.parts()), 0), now = most;
+  for (const auto& steps : plan.steps)
+    for (const PipelineStep& step : steps) {
+      const auto part = static_cast<size_t>(step.part);
+      if (step.task == PipelineTask::forward) most[part] = std::max(most[part], ++now[part]);
+      if (step.task == PipelineTask::backward || step.task == PipelineTask::weight_gradient)
+        --now[part];
+    }
+  return most;
+}
+
+std::vector<int64_t> activation_costs(const MeasuredChain& chain,
+                                      const std::vector<MemoryDecision>& decisions) {
+  std::vector<int64_t> costs;
+  std::set<int> known;
+  for (size_t i = 0; i < chain.blocks.size(); ++i) {
+    const SavedInBlock held = held_by(chain, i, decision_for(decisions, i));
+    int64_t& bytes = costs.emplace_back(held.inner_bytes);
+    for (const int value : held.values)
+      if (known.insert(value).second) bytes += chain.value_bytes[static_cast<size_t>(value)];
+  }
+  return costs;
+}
+
+std::vector<int64_t> peak_activations(const PipelinePlan& plan, const Partition& cut,
+                                      const MeasuredChain& chain,
+                                      const std::vector<MemoryDecision>& decisions) {
+  std::vector<int64_t> peaks;
+  for (int stage = 0; stage < plan.facts.stages; ++stage)
+    peaks.push_back(StageOnPaper(plan, cut, chain, decisions).peak_of(stage));
+  return peaks;
+}
+
+}  // namespace trireme::plan

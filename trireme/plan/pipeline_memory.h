@@ -1,0 +1,63 @@
+// Predicts the activations that the stages of a pipeline hold, from the blocks of the model as
+// they were measured one by one. The functions are pure.
+#pragma once
+#include <trireme/base/json.h>
+#include <trireme/plan/memory_plan.h>
+#include <trireme/plan/partition.h>
+#include <trireme/plan/pipeline_plan.h>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace trireme::plan {
+
+// The tensors that autograd has saved in a block for one micro-batch.
+struct SavedInBlock {
+  std::vector<int> values;  // Those that go between blocks.
+  int64_t inner_bytes = 0;  // All others.
+};
+
+struct MeasuredBlock {
+  std::string name;
+  double forward_seconds = 0, backward_seconds = 0;
+  // Values, ascending, each once. A value that only passes through is in both.
+  std::vector<int> inputs, outputs;
+  bool needs_input_gradient = false;
+  SavedInBlock saved;
+  // What is left of it between the halves of a split backward, and the gradients that are kept
+  // there (parallel/pipeline/split_backward.h). It counts if the input needs a gradient: otherwise
+  // the whole backward is in the second half.
+  SavedInBlock between_halves;
+};
+
+// The blocks of a model with the tensors that go from block to block. Tensors that share memory
+// are one value.
+struct MeasuredChain {
+  std::vector<int64_t> value_bytes;  // [value]; 0 for those of the batch and of the model.
+  std::vector<MeasuredBlock> blocks;
+
+  bool empty() const { return blocks.empty(); }
+  int64_t bytes_of(const std::vector<int>& values) const;
+  Json to_json() const;
+  static MeasuredChain from_json(const Json& json);
+};
+
+// The blocks [from, to) as a chain of its own.
+std::vector<BlockMemory> memory_of(const MeasuredChain& chain, int from, int to);
+
+// [part]: the most micro-batches between forward and the end of backward at a time.
+std::vector<int> microbatches_held(const PipelinePlan& plan);
+
+// [block]: the bytes that it adds to those of the blocks before it, for each micro-batch that is
+// held. `decisions` has one for each block; empty: all are kept.
+std::vector<int64_t> activation_costs(const MeasuredChain& chain,
+                                      const std::vector<MemoryDecision>& decisions = {});
+
+// [stage]: the most bytes of activations that it holds at a time: saved tensors, and the inputs
+// and outputs of its parts, which the runner holds. It runs the steps of the stage on paper. A
+// block that is swapped is predicted to be away from its forward to its backward.
+std::vector<int64_t> peak_activations(const PipelinePlan& plan, const Partition& cut,
+                                      const MeasuredChain& chain,
+                                      const std::vector<MemoryDecision>& decisions = {});
+
+}  // namespace trireme::plan
