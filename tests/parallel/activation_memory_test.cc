@@ -98,10 +98,7 @@ Result train(const std::vector<MemoryDecision>& decisions, int micro_batches = 2
   const Model model = model_of(net);
   ActivationMemory memory(model, &random);
   if (!decisions.empty())
-    memory.decide(decisions, {.folder = folder.path,
-                              .least_bytes = 1024,
-                              .waiting_bytes = 1 << 15,
-                              .ahead_bytes = 1 << 15});
+    memory.decide(decisions, {.folder = folder.path, .least_bytes = 1024, .limit_bytes = 1 << 16});
   Result result;
   for (int i = 0; i < micro_batches; ++i) {
     const Batch batch = tests::batch_of(data_of(32, i), 0, 1);
@@ -268,6 +265,76 @@ TEST(StepMemory, KeepsItsBudgetOrSaysTheLeastThatWorks) {
   EXPECT_THAT(message_of(ErrorCode::invalid_argument,
                          [&] { train_engines(1, {.policy = "auto", .budget = 100}, false); }),
               HasSubstr("100"));
+}
+
+// Blocks that save four tensors of float32 each, of their own width.
+struct Wide : torch::nn::Module {
+  explicit Wide(const std::vector<int64_t>& widths) {
+    int64_t inputs = 6;
+    for (const int64_t width : widths) {
+      layers.push_back(register_module("layer" + std::to_string(layers.size()),
+                                       torch::nn::Linear(inputs, width)));
+      inputs = width;
+    }
+    layers.push_back(register_module("head", torch::nn::Linear(inputs, 4)));
+    for (auto& parameter : parameters()) {
+      const at::NoGradGuard no_grad;
+      parameter.copy_(at::randn(parameter.sizes(), at::detail::createCPUGenerator(7)) * 0.1);
+    }
+  }
+  std::vector<Block> blocks() const {
+    std::vector<Block> all;
+    for (torch::nn::Linear layer : layers)
+      all.push_back(
+          {"block" + std::to_string(all.size()), {layer.ptr()}, [layer](const Tensors& x) mutable {
+             const at::Tensor y = at::tanh(layer(x[0]));
+             return Tensors{at::sigmoid(y) * at::sin(y)};
+           }});
+    return all;
+  }
+  at::Tensor forward(const at::Tensor& x) { return output_of(blocks(), {x}); }
+  std::vector<torch::nn::Linear> layers;
+};
+
+Trained train_wide(const std::vector<int64_t>& widths, const MemoryOptions& options) {
+  const auto groups = thread_groups(1);
+  const auto net = std::make_shared<Wide>(widths);
+  ReplicaRandom random(1);
+  EngineSetting setting = tests::setting_of(groups[0], net);
+  setting.model.blocks = net->blocks();
+  setting.memory = options;
+  setting.random = &random;
+  const auto engine = find_strategy("mirrored").make(setting);
+  Data data = data_of(512, 3);
+  data.x = data.x.to(at::kFloat);
+  for (int step = 0; step < 3; ++step) take_step(*engine, data, step + 1, 2);
+  const MemoryUse use = engine->memory_use();
+  return {sha256_of(state_of(*net).parameters), use.activation_bytes,
+          use.predicted_activation_bytes};
+}
+
+TEST(StepMemory, SwappingKeepsItsBudgetAndTakesWhatIsPredicted) {
+  const TemporaryFolder folder;
+  for (const std::vector<int64_t>& widths :
+       {std::vector<int64_t>(10, 128),
+        std::vector<int64_t>{96, 128, 160, 96, 192, 128, 96, 224, 128, 96, 64}}) {
+    const Trained plain = train_wide(widths, {});
+    for (const char* policy : {"swap", "auto"})
+      for (const double fraction : {0.45, 0.6, 0.75, 0.9}) {
+        const auto budget =
+            static_cast<int64_t>(fraction * static_cast<double>(plain.activation_bytes));
+        const Trained swapped =
+            train_wide(widths, {.policy = policy,
+                                .budget = budget,
+                                .rules = std::string(policy) == "auto" ? "block2=swap" : "",
+                                .swap_dir = folder.path});
+        const auto measured = static_cast<double>(swapped.activation_bytes);
+        EXPECT_EQ(swapped.sha256, plain.sha256);
+        EXPECT_LE(swapped.activation_bytes, budget) << policy << ", " << fraction;
+        EXPECT_NEAR(static_cast<double>(swapped.predicted), measured, 0.05 * measured)
+            << policy << ", " << fraction;
+      }
+  }
 }
 
 }  // namespace

@@ -211,6 +211,35 @@ TEST(MemoryPlan, HidesCopiesBehindTheComputation) {
   EXPECT_THAT(decisions_of(slow), testing::Not(testing::Contains(D::swap)));
 }
 
+// Three blocks of 40 inner bytes and 10 between them. A fourth of the first block's inner bytes is
+// in small storages, and its input is too small.
+TEST(MemoryPlan, LeavesSmallStoragesWhereTheyAre) {
+  MemoryPlanOptions options = with("none", 0);
+  options.out_bytes_per_second = options.in_bytes_per_second = 1e9;
+  options.counts_gradients = false;
+  options.rules = {{"layer0", D::swap}, {"layer1", D::swap}};
+  Chain chain = equal_chain(3);
+  const int64_t moved = plan_memory(chain, options).peak_bytes;
+  chain[0].still_bytes = chain[0].inner_bytes / 4;
+  const MemoryPlan plan = plan_memory(chain, options);
+  check(plan);
+  EXPECT_EQ(plan.peak_bytes, moved + chain[0].still_bytes);
+  options.least_moved_bytes = chain[1].input_bytes + 1;
+  const MemoryPlan still = plan_memory(chain, options);
+  check(still);
+  EXPECT_EQ(still.peak_bytes, plan.peak_bytes + chain[0].input_bytes);
+}
+
+TEST(MemoryPlan, SaysWhenActivationsMayBeReadBack) {
+  MemoryPlanOptions options = with("none", 0);
+  options.out_bytes_per_second = options.in_bytes_per_second = 1e9;
+  options.rules = {{"layer0", D::swap}, {"layer1", D::swap}};
+  EXPECT_THAT(plan_memory(equal_chain(4), options).read_from(), ElementsAre(3, 3, 3, 3));
+  // The second forward of layer2 needs the memory that became free before.
+  options.rules.push_back({"layer2", D::recompute});
+  EXPECT_THAT(plan_memory(equal_chain(4), options).read_from(), ElementsAre(1, 2, 2, 3));
+}
+
 // The step's time and peak by hand: two blocks, of which the first one is swapped.
 TEST(MemoryPlan, CountsTheTimeThatCopiesTake) {
   MemoryPlanOptions options = with("swap", 0);

@@ -25,12 +25,9 @@ class Swapping : public ::testing::Test {
   }
   void TearDown() override { std::filesystem::remove_all(folder_); }
 
-  // Everything but the smallest tensors is swapped, and little is in flight.
-  std::shared_ptr<StoragePlace> store(int64_t waiting_bytes = 32 << 10) {
-    return make_swap_store({.folder = folder_,
-                            .least_bytes = 1024,
-                            .waiting_bytes = waiting_bytes,
-                            .ahead_bytes = 16 << 10},
+  // Everything but the smallest tensors is swapped, and few of them stay in memory.
+  std::shared_ptr<SwapStore> store(int64_t limit_bytes = 64 << 10) {
+    return make_swap_store({.folder = folder_, .least_bytes = 1024, .limit_bytes = limit_bytes},
                            bytes_);
   }
   std::shared_ptr<KeeperSetting> setting() const {
@@ -68,13 +65,48 @@ class Swapping : public ::testing::Test {
 
 TEST_F(Swapping, GivesTheSameGradients) {
   EXPECT_TRUE(gradient(store()).equal(expected()));
-  EXPECT_TRUE(gradient(store(/*waiting_bytes=*/1)).equal(expected()));
+  EXPECT_TRUE(gradient(store(/*limit_bytes=*/0)).equal(expected()));
   EXPECT_EQ(bytes_->current(), 0);
 }
 
-TEST_F(Swapping, HoldsOnlyWhatIsInFlight) {
+TEST_F(Swapping, HoldsAsMuchAsItsLimitAndNoMore) {
   gradient(store(), 100);  // 200 saved tensors of 8 KiB.
-  EXPECT_LE(bytes_->peak(), (32 + 16 + 5 * 8) << 10);
+  EXPECT_EQ(bytes_->peak(), 64 << 10);
+}
+
+TEST_F(Swapping, WithoutALimitToKeepItHoldsWhatComputationUses) {
+  gradient(store(/*limit_bytes=*/0), 100);
+  EXPECT_LE(bytes_->peak(), 5 * 8 << 10);
+}
+
+TEST_F(Swapping, WritesNothingBackThatStayedAndReadsTheRestInItsPlace) {
+  const auto place = store();
+  StoredTensors stored(setting(), place, std::make_shared<StoredTensors::KnownStorages>());
+  std::vector<std::unique_ptr<SavedTensor>> saved;
+  std::vector<const void*> memory;
+  for (int i = 0; i < 20; ++i) {
+    const at::Tensor tensor = input() + i;
+    memory.push_back(tensor.const_data_ptr());
+    saved.push_back(stored.keep(tensor));
+  }
+  // The limit has room for the last eight.
+  for (int i = 19; i >= 12; --i) EXPECT_EQ(saved[i]->get().const_data_ptr(), memory[i]) << i;
+  for (int i = 19; i >= 0; --i) {
+    EXPECT_TRUE(saved[i]->get().equal(input() + i)) << i;
+    saved[i].reset();
+  }
+  EXPECT_EQ(bytes_->peak(), 64 << 10);
+}
+
+TEST_F(Swapping, MakesRoomForWhatIsKept) {
+  const auto place = store();
+  StoredTensors stored(setting(), place, std::make_shared<StoredTensors::KnownStorages>());
+  KeptTensors kept(setting());
+  std::vector<std::unique_ptr<SavedTensor>> saved;
+  for (int i = 0; i < 8; ++i) saved.push_back(stored.keep(input() + i));
+  for (int i = 8; i < 16; ++i) saved.push_back(kept.keep(input() + i));
+  EXPECT_EQ(bytes_->peak(), 64 << 10);
+  for (int i = 15; i >= 0; --i) EXPECT_TRUE(saved[i]->get().equal(input() + i)) << i;
 }
 
 TEST_F(Swapping, LeavesNothingInItsFolder) {
@@ -144,7 +176,7 @@ TEST_F(Swapping, ATornGraphOfAnotherBlockDoesNotDisturb) {
 }
 
 TEST_F(Swapping, AFullDiskIsAnErrorOfTheThreadThatWaits) {
-  const auto place = store(/*waiting_bytes=*/1);
+  const auto place = store(/*limit_bytes=*/0);
   const checkpoint::FileSizeLimit full(1 << 20);
   const std::string message = message_of(ErrorCode::io, [&] { gradient(place, 1000); });
   EXPECT_THAT(message, HasSubstr(folder_));

@@ -7,6 +7,7 @@
 #include <trireme/parallel/module_state.h>
 #include <trireme/parallel/pipeline/split_backward.h>
 #include <trireme/tensor/kept_tensors.h>
+#include <trireme/tensor/stored_tensors.h>
 #include <trireme/tensor/thread_state.h>
 #include <algorithm>
 #include <chrono>
@@ -101,10 +102,12 @@ plan::SavedInBlock ChainMeasure::sorted(const ForwardRun& run, const Storages& s
   std::vector<int> values;
   for (const auto& [storage, bytes] : saved) {
     const auto known = run.values.find(storage);
-    if (known == run.values.end())
+    if (known == run.values.end()) {
       result.inner_bytes += bytes;
-    else
+      if (bytes < kLeastMovedBytes) result.still_bytes += bytes;
+    } else {
       values.push_back(known->second);
+    }
   }
   result.values = each_once(values);
   return result;

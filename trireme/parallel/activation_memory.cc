@@ -11,8 +11,6 @@
 namespace trireme {
 namespace {
 
-constexpr int64_t kLeastCompressedBytes = 64 << 10;
-
 std::vector<Block> blocks_of(const Model& model) {
   if (!model.blocks.empty()) return model.blocks;
   return {{"model", {model.module}, [forward = model.forward](const Tensors& inputs) {
@@ -50,16 +48,23 @@ void ActivationMemory::decide(const std::vector<plan::MemoryDecision>& decisions
   const auto any = [&](plan::MemoryDecision each) {
     return std::ranges::count(decisions, each) > 0;
   };
-  if (any(plan::MemoryDecision::swap) && !file_.place) file_.place = make_swap_store(swap, bytes_);
+  if (any(plan::MemoryDecision::swap) && !swap_)
+    file_.place = swap_ = make_swap_store(swap, bytes_);
   if (any(plan::MemoryDecision::compress) && !small_.place)
-    small_.place = make_bfloat16_place(kLeastCompressedBytes, bytes_);
+    small_.place = make_bfloat16_place(kLeastMovedBytes, bytes_);
   decisions_ = decisions;
 }
 
 std::shared_ptr<const KeeperSetting> ActivationMemory::keeper(
-    const std::string& place, std::shared_ptr<const StorageSet> of_batch) const {
-  return std::make_shared<KeeperSetting>(
-      KeeperSetting{place, bytes_, of_model_, std::move(of_batch)});
+    const std::string& place, size_t block, std::shared_ptr<const StorageSet> of_batch) const {
+  KeeperSetting setting{place, bytes_, of_model_, std::move(of_batch), {}};
+  if (swap_) {
+    const int number = static_cast<int>(block);
+    setting.on_use = [weak = std::weak_ptr(swap_), number, run = swap_->begin_forward(number)] {
+      if (const auto living = weak.lock()) living->begin_backward(number, run);
+    };
+  }
+  return std::make_shared<const KeeperSetting>(std::move(setting));
 }
 
 at::Tensor ActivationMemory::output_of(const Batch& batch, const Surroundings& surroundings) {
@@ -68,7 +73,7 @@ at::Tensor ActivationMemory::output_of(const Batch& batch, const Surroundings& s
   for (const std::string& name : inputs_) tensors.push_back(batch.tensor(name));
   for (size_t i = 0; i < blocks_.size(); ++i)
     tensors =
-        run(i, tensors, keeper("the block '" + blocks_[i].name + "'", of_batch), surroundings);
+        run(i, tensors, keeper("the block '" + blocks_[i].name + "'", i, of_batch), surroundings);
   return only_output(blocks_, tensors);
 }
 
@@ -96,7 +101,8 @@ Tensors ActivationMemory::run(size_t block, const Tensors& inputs,
 
 at::Tensor ActivationMemory::keep(const std::string& place, const Batch& batch,
                                   const std::function<at::Tensor()>& compute) {
-  KeptTensors kept(keeper(place, std::make_shared<const StorageSet>(storages_of(batch))));
+  KeptTensors kept(
+      keeper(place, blocks_.size(), std::make_shared<const StorageSet>(storages_of(batch))));
   const SavedTensorScope scope(&kept);
   return compute();
 }

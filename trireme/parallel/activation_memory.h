@@ -48,7 +48,8 @@ class ActivationMemory {
  private:
   Tensors run(size_t block, const Tensors& inputs, std::shared_ptr<const KeeperSetting> keeper,
               const Surroundings& surroundings);
-  std::shared_ptr<const KeeperSetting> keeper(const std::string& place,
+  // For a run of a block, or of the code behind the last one.
+  std::shared_ptr<const KeeperSetting> keeper(const std::string& place, size_t block,
                                               std::shared_ptr<const StorageSet> of_batch) const;
 
   std::vector<std::string> inputs_;
@@ -63,6 +64,7 @@ class ActivationMemory {
         std::make_shared<StoredTensors::KnownStorages>();
   };
   Place file_, small_;
+  std::shared_ptr<SwapStore> swap_;  // That of file_.
 };
 
 }  // namespace trireme

@@ -18,14 +18,18 @@ namespace {
 // Adds what the loss saves to the last block, because it is held together with that.
 void add_loss(plan::BlockMemory& last, const plan::BlockMemory& loss) {
   last.saves_output = last.saves_output || loss.saves_input;
-  last.inner_bytes += loss.inner_bytes + (loss.saves_output ? loss.output_bytes : 0);
+  const int64_t more = loss.inner_bytes + (loss.saves_output ? loss.output_bytes : 0);
+  last.inner_bytes += more;
+  last.still_bytes += more;  // The loss is kept whatever happens to the block.
 }
 
 Json to_json(const plan::MemoryPlan& plan) {
   Json decisions = Json::array();
   for (const plan::BlockMemory& block : plan.blocks)
     decisions.push_back(static_cast<int>(block.decision));
-  return {{"decisions", std::move(decisions)}, {"peak_bytes", plan.peak_bytes}};
+  return {{"decisions", std::move(decisions)},
+          {"read_from", plan.read_from()},
+          {"peak_bytes", plan.peak_bytes}};
 }
 
 std::vector<std::string> counts_as_text(const std::map<std::string_view, int>& counts) {
@@ -65,6 +69,8 @@ void StepMemory::follow(const Json& plan) {
   predicted_bytes_ = plan["peak_bytes"];
   SwapOptions swap;
   swap.folder = setting_.memory.swap_dir;
+  swap.limit_bytes = predicted_bytes_;
+  swap.read_from = plan["read_from"].get<std::vector<int>>();
   memory_.decide(decisions, swap);
   if (setting_.group->rank() == 0)
     log_info("memory.policy {}: activations take {} at most; blocks: {}", setting_.memory.policy,
@@ -93,6 +99,7 @@ plan::MemoryPlanOptions StepMemory::plan_options() const {
   options.rules = parse_memory_rules(asked.rules);
   options.can_nest = false;          // Blocks run forward at most twice.
   options.counts_gradients = false;  // The budget is that of activations.
+  options.least_moved_bytes = kLeastMovedBytes;
   options.compressed_fraction = 0.5;
   options.compresses_by_rule_only = true;
   if (!asked.swap_dir.empty()) {

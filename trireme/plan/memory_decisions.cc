@@ -97,6 +97,8 @@ class DecisionSearch {
       state.bytes += chain_.x[i];
     if (decision == MemoryDecision::keep) state.bytes += block.inner_bytes;
     if (decision == MemoryDecision::compress) state.bytes += chain_.compressed(i);
+    if (decision == MemoryDecision::compress || decision == MemoryDecision::swap)
+      state.bytes += chain_.saved(i) - chain_.moved(i);
     if (!costs_.nothing_takes_time) state.seconds += seconds(i, decision);
     return state;
   }

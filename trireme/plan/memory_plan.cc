@@ -47,8 +47,10 @@ void check_memory_blocks(std::span<const BlockMemory> blocks) {
     for (const double seconds : {block.forward_seconds, block.backward_seconds})
       if (!(seconds >= 0 && std::isfinite(seconds)))
         refuse_memory_plan(fmt::format("block '{}' takes {} s", block.name, seconds));
-    for (const int64_t bytes : {block.inner_bytes, block.input_bytes, block.output_bytes,
-                                block.forward_extra_bytes, block.backward_extra_bytes})
+    for (const int64_t bytes :
+         {block.inner_bytes, block.still_bytes, block.inner_bytes - block.still_bytes,
+          block.input_bytes, block.output_bytes, block.forward_extra_bytes,
+          block.backward_extra_bytes})
       if (bytes < 0 || bytes > kMostBytes)
         refuse_memory_plan(fmt::format("block '{}' takes {} bytes", block.name, bytes));
   }
@@ -241,6 +243,27 @@ MemoryPlan plan_memory(std::vector<BlockMemory> blocks, const MemoryPlanOptions&
   plan.is_nested = !moves && best->operations != operations_of(best->decisions, times);
   plan.operations = std::move(best->operations);
   return plan;
+}
+
+std::vector<int> MemoryPlan::read_from() const {
+  const int last = static_cast<int>(blocks.size()) - 1;
+  std::vector<int> from(blocks.size());
+  int backward = last;  // The block whose backward comes next.
+  for (const MemoryOperation& operation : operations) {
+    if (operation.kind == MemoryKind::backward) backward = operation.block - 1;
+    if (operation.kind == MemoryKind::swap_in)
+      from[static_cast<size_t>(operation.block)] = backward;
+  }
+  // Memory only becomes free in the backward of blocks that are kept or swapped.
+  const auto grows = [&](int block) {
+    const MemoryDecision decision = blocks[static_cast<size_t>(block)].decision;
+    return decision == MemoryDecision::recompute || decision == MemoryDecision::compress;
+  };
+  for (int i = last, free = last; i >= 0; --i) {
+    if (grows(i)) free = i - 1;
+    from[static_cast<size_t>(i)] = std::max(from[static_cast<size_t>(i)], std::max(free, i));
+  }
+  return from;
 }
 
 void check(const MemoryPlan& plan) {

@@ -28,6 +28,8 @@ struct BlockMemory {
   bool saves_input = true, saves_output = false;  // Whether autograd saves these too.
   // Memory that exists only while forward or backward runs.
   int64_t forward_extra_bytes = 0, backward_extra_bytes = 0;
+  // The inner bytes in storages that are too small to be swapped or compressed.
+  int64_t still_bytes = 0;
   MemoryDecision decision = MemoryDecision::keep;  // Result; see MemoryPlan::is_nested.
 };
 
@@ -51,6 +53,7 @@ struct MemoryPlanOptions {
   // compressed. The seconds are those of one direction.
   double compressed_fraction = 0, compress_seconds_per_byte = 0;
   bool compresses_by_rule_only = false;  // `auto` compresses nothing: gradients would change.
+  int64_t least_moved_bytes = 0;         // Smaller inputs of blocks are not swapped or compressed.
   bool can_nest = true;  // Whether a block may run forward more than twice (operations).
   // Whether the gradients between blocks count, and whether the chain's input needs one.
   bool counts_gradients = true, input_gradient = false;
@@ -92,6 +95,9 @@ struct MemoryPlan {
   double seconds = 0, keep_all_seconds = 0;
   double waiting_seconds = 0;  // For copies; part of `seconds`.
 
+  // [block]: the block before whose backward its activations may be read back, if it is swapped:
+  // when the plan says, or earlier if only blocks that are kept or swapped lie between.
+  std::vector<int> read_from() const;
   double slowdown() const { return keep_all_seconds > 0 ? seconds / keep_all_seconds : 1; }
   std::string describe() const;  // A line for each block; the operations of a nested plan.
   Json to_json() const;

@@ -79,17 +79,17 @@ class MemorySimulation {
     if (operation_->kind == MemoryKind::forward_checkpoint || (all && block.saves_input))
       hold(i, &Value::input, true);
     hold(i, &Value::running, false);
-    if (all) take(i);
+    if (all) take(i, block.inner_bytes);
     // An output whose gradient is there was computed again, and nobody uses it.
     if (gradient_at_ < 0 || static_cast<int>(i) + 1 < gradient_at_)
       hold(i + 1, &Value::running, true);
     now_ += block.forward_seconds;
   }
 
-  // The activations of a block are in memory.
-  void take(size_t i) {
+  // The activations of a block are in memory, `inner` bytes of them since now.
+  void take(size_t i, int64_t inner) {
     saved_[i].place = Place::memory;
-    live_ += chain_.block(i).inner_bytes;
+    live_ += inner;
     if (chain_.block(i).saves_input) hold(i, &Value::input, true);
     if (chain_.block(i).saves_output) hold(i + 1, &Value::output, true);
     reach(0);
@@ -98,6 +98,15 @@ class MemorySimulation {
     live_ -= chain_.block(i).inner_bytes;
     hold(i, &Value::input, false);
     hold(i + 1, &Value::output, false);
+  }
+  int64_t moved_inner(size_t i) const {
+    return chain_.block(i).inner_bytes - chain_.block(i).still_bytes;
+  }
+  void take_back(size_t i) { take(i, moved_inner(i)); }
+  void move_out(size_t i) {
+    live_ -= moved_inner(i);
+    if (chain_.moves(i)) hold(i, &Value::input, false);
+    if (chain_.moves(i + 1)) hold(i + 1, &Value::output, false);
   }
 
   void loss() {
@@ -133,13 +142,13 @@ class MemorySimulation {
   void wait_out(size_t i) {
     need(saved_[i].place == Place::leaving, "no copy out has begun");
     wait(saved_[i].copied_at);
-    release(i);
+    move_out(i);
     saved_[i].place = Place::away;
   }
   void swap_in(size_t i) {
     need(saved_[i].place == Place::away, "its activations are not away");
     need(chain_.options.in_bytes_per_second > 0, "there is no bandwidth to swap");
-    take(i);
+    take_back(i);
     saved_[i].place = Place::coming;
     in_free_ = saved_[i].copied_at =
         std::max(in_free_, now_) +
@@ -159,13 +168,13 @@ class MemorySimulation {
     need(saved_[i].place == Place::memory, "its activations are not there");
     live_ += chain_.compressed(i);
     reach(0);
-    release(i);
+    move_out(i);
     saved_[i].place = Place::compressed;
     now_ += chain_.options.compress_seconds_per_byte * static_cast<double>(chain_.moved(i));
   }
   void decompress(size_t i) {
     need(saved_[i].place == Place::compressed, "its activations are not compressed");
-    take(i);
+    take_back(i);
     live_ -= chain_.compressed(i);
     now_ += chain_.options.compress_seconds_per_byte * static_cast<double>(chain_.moved(i));
   }
@@ -190,9 +199,15 @@ MemoryChain::MemoryChain(std::span<const BlockMemory> given, const MemoryPlanOpt
   if (!options.input_gradient) g[0] = 0;
 }
 
-int64_t MemoryChain::moved(size_t i) const {
+int64_t MemoryChain::saved(size_t i) const {
   return blocks[i].inner_bytes + (blocks[i].saves_input ? x[i] : 0) +
          (blocks[i].saves_output ? x[i + 1] : 0);
+}
+
+int64_t MemoryChain::moved(size_t i) const {
+  return blocks[i].inner_bytes - blocks[i].still_bytes +
+         (blocks[i].saves_input && moves(i) ? x[i] : 0) +
+         (blocks[i].saves_output && moves(i + 1) ? x[i + 1] : 0);
 }
 
 int64_t MemoryChain::compressed(size_t i) const {

@@ -12,8 +12,11 @@ struct MemoryChain {
 
   size_t size() const { return blocks.size(); }
   const BlockMemory& block(size_t i) const { return blocks[i]; }
-  // The bytes that swapping or compressing a block moves.
+  // The bytes that autograd saves for a block, and those that swapping or compressing it moves.
+  int64_t saved(size_t i) const;
   int64_t moved(size_t i) const;
+  // Whether the input of a block is large enough to be moved.
+  bool moves(size_t i) const { return x[i] >= options.least_moved_bytes; }
   int64_t compressed(size_t i) const;
   double seconds() const;  // The time of every forward and backward once.
 

@@ -9,11 +9,14 @@ namespace trireme::plan {
 namespace {
 
 Json json_of(const SavedInBlock& saved) {
-  return {{"values", saved.values}, {"inner_bytes", saved.inner_bytes}};
+  return {{"values", saved.values},
+          {"inner_bytes", saved.inner_bytes},
+          {"still_bytes", saved.still_bytes}};
 }
 
 SavedInBlock saved_from(const Json& json) {
-  return {json.at("values").get<std::vector<int>>(), json.at("inner_bytes").get<int64_t>()};
+  return {json.at("values").get<std::vector<int>>(), json.at("inner_bytes").get<int64_t>(),
+          json.at("still_bytes").get<int64_t>()};
 }
 
 bool contains(const std::vector<int>& values, int value) {
@@ -35,10 +38,10 @@ MemoryDecision decision_for(const std::vector<MemoryDecision>& decisions, size_t
 SavedInBlock held_by(const MeasuredChain& chain, size_t block, MemoryDecision decision) {
   const MeasuredBlock& measured = chain.blocks[block];
   switch (decision) {
-    case MemoryDecision::recompute: return {measured.inputs, 0};
+    case MemoryDecision::recompute: return {measured.inputs, 0, 0};
     case MemoryDecision::swap: return {};
     case MemoryDecision::compress:
-      return {{}, (chain.bytes_of(measured.saved.values) + measured.saved.inner_bytes + 1) / 2};
+      return {{}, (chain.bytes_of(measured.saved.values) + measured.saved.inner_bytes + 1) / 2, 0};
     case MemoryDecision::keep: break;
   }
   return measured.saved;
@@ -207,6 +210,7 @@ std::vector<BlockMemory> memory_of(const MeasuredChain& chain, int from, int to)
     memory.input_bytes = chain.bytes_of(block.inputs);
     memory.output_bytes = chain.bytes_of(made);
     memory.inner_bytes = block.saved.inner_bytes;
+    memory.still_bytes = block.saved.still_bytes;
     memory.saves_input = memory.saves_output = false;
     for (const int value : block.saved.values) {
       if (chain.value_bytes[static_cast<size_t>(value)] == 0) continue;

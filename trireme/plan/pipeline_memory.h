@@ -15,6 +15,7 @@ namespace trireme::plan {
 struct SavedInBlock {
   std::vector<int> values;  // Those that go between blocks.
   int64_t inner_bytes = 0;  // All others.
+  int64_t still_bytes = 0;  // The inner ones in storages that are too small to be moved.
 };
 
 struct MeasuredBlock {

@@ -13,6 +13,7 @@ class InPlace : public SavedTensor {
   }
   at::Tensor get() override {
     version_.check(setting_->place);
+    setting_->tell_use();
     return tensor_;
   }
 

@@ -2,6 +2,7 @@
 #pragma once
 #include <trireme/tensor/activation_bytes.h>
 #include <trireme/tensor/saved_tensors.h>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -15,8 +16,13 @@ struct KeeperSetting {
   // Storages that are neither counted nor moved, besides those of is_parameter_or_view(): those of
   // a model and those of a batch. Each may be null.
   std::shared_ptr<const StorageSet> of_model, of_batch;
+  // Backward calls it before it uses a tensor that was saved here. May be empty.
+  std::function<void()> on_use;
 
   bool is_exempt(const at::Tensor& tensor) const;
+  void tell_use() const {
+    if (on_use) on_use();
+  }
 };
 
 // A saved tensor that stays where it is. get() throws Error(invalid_argument) if it has been

@@ -222,6 +222,7 @@ std::unique_ptr<SavedTensor> Run::keep_if_here(const at::Tensor& tensor) const {
 
 at::Tensor Run::get(size_t index) {
   const std::lock_guard lock(mutex_);
+  keeper_->tell_use();
   const int task = torch::autograd::get_current_graph_task_id();
   if (task != graph_task_) results_.clear();
   graph_task_ = task;

@@ -28,6 +28,7 @@ class Stored : public SavedTensor {
 
   at::Tensor get() override {
     version_.check(setting_->place);
+    setting_->tell_use();
     const at::NoGradGuard no_grad;
     return at::empty({0}, options_).set_(stored_->get(), offset_, sizes_, strides_);
   }

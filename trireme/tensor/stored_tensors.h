@@ -54,6 +54,9 @@ class StoredTensors : public SavedTensorKeeper {
   std::shared_ptr<KnownStorages> known_;
 };
 
+// Smaller storages cost more time than they give memory, so places do not take them.
+inline constexpr int64_t kLeastMovedBytes = 64 << 10;
+
 // Keeps float32 storages of at least `least_bytes` as bfloat16. Half of the memory, and 8 bits of
 // the 24 of each value: the gradients are close to those without it, and not the same.
 std::shared_ptr<StoragePlace> make_bfloat16_place(int64_t least_bytes,

@@ -24,8 +24,9 @@ using AlignedBytes = std::unique_ptr<std::byte, FreeAligned>;
 AlignedBytes aligned_bytes(int64_t bytes);
 
 // Bytes bypass the page cache where the file system has O_DIRECT. Elsewhere they are written, and
-// the cache is told to forget them. Used by one thread at a time. Every error is an Error(io) that
-// names the folder, the bytes wanted and the system's reason.
+// the cache is told to forget them. Used by one thread at a time, but read() may run beside other
+// calls. Every error is an Error(io) that names the folder, the bytes wanted and the system's
+// reason.
 class SwapFile {
  public:
   explicit SwapFile(const std::string& folder);

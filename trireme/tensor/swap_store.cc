@@ -1,6 +1,5 @@
 #include <trireme/tensor/swap_file.h>
 #include <trireme/tensor/swap_store.h>
-#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
@@ -8,7 +7,6 @@
 #include <exception>
 #include <map>
 #include <mutex>
-#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -16,53 +14,75 @@
 namespace trireme {
 namespace {
 
-// A storage on its way. All members are guarded by the store's mutex, but the thread reads and
-// writes the memory of a storage without it.
-struct Swapped {
-  enum class State { waiting, writing, out, queued, reading, back };
-  State state = State::waiting;
-  uint64_t number = 0;  // Storages count up in the order in which forward saves them.
-  int64_t bytes = 0;
-  int64_t place = -1;          // In the file; -1: it has none.
-  c10::Storage storage;        // Empty while it is out.
-  ActivationBytes::Hold hold;  // Counts the bytes of the storage.
-  c10::weak_intrusive_ptr<c10::StorageImpl> original{c10::intrusive_ptr<c10::StorageImpl>()};
-  bool is_ahead = false;  // Counted in ahead_bytes_.
-  bool is_forgotten = false;
+// The memory of a storage, and its count. The count ends before the memory does.
+struct SwapRoom {
+  c10::Storage storage;
+  ActivationBytes::Hold hold;
 };
-using State = Swapped::State;
+
+// Memory that O_DIRECT can read into.
+c10::Storage storage_for(int64_t bytes) {
+  std::byte* const memory = aligned_bytes(bytes).release();
+  const auto free = [](void* data) { FreeAligned()(static_cast<std::byte*>(data)); };
+  return c10::Storage(c10::Storage::use_byte_size_t(), static_cast<size_t>(bytes),
+                      c10::DataPtr(memory, memory, free, c10::Device(c10::kCPU)),
+                      /*allocator=*/nullptr, /*resizable=*/false);
+}
+
+// The runs of blocks and the storages in them count up in the order of forward.
+struct SwapKey {
+  int64_t run = 0, number = 0;
+  auto operator<=>(const SwapKey&) const = default;
+};
+
+// A storage that was put. All members are guarded by the store's mutex, but a copy reads or writes
+// the memory of a storage without it.
+struct Swapped {
+  enum class Copy { none, waits, writing, reading };
+  SwapKey key;
+  int block = 0;
+  int64_t bytes = 0;
+  int64_t place = -1;  // In the file; -1: nowhere yet.
+  Copy copy = Copy::waits;
+  SwapRoom room;  // Empty while the storage is only in the file.
+  bool is_forgotten = false;
+
+  bool is_here() const { return static_cast<bool>(room.storage); }
+  // Whether nothing but the store has the memory, so that it can become free.
+  bool is_alone() const { return is_here() && room.storage.use_count() == 1; }
+};
+using SwapCopy = Swapped::Copy;
 
 // The state that the replica's thread and the store's share.
 class SwapWork {
  public:
   SwapWork(const SwapOptions& options, std::shared_ptr<ActivationBytes> bytes)
-      : options_(options), bytes_(std::move(bytes)), file_(options.folder) {}
+      : read_from_(options.read_from), bytes_(std::move(bytes)), file_(options.folder) {}
 
+  int64_t begin_forward(int block);
+  void begin_backward(int block, int64_t run);
   std::shared_ptr<Swapped> put(c10::Storage storage);
   c10::Storage get(const std::shared_ptr<Swapped>& entry);
   void forget(const std::shared_ptr<Swapped>& entry);
+  // Takes the memory of one storage, and waits for its write if need be. Returns false if no
+  // storage can give its memory.
+  bool make_room();
   void run();
   void end();
 
  private:
   using Lock = std::unique_lock<std::mutex>;
   using Entry = std::shared_ptr<Swapped>;
-  // Storages whose last owner may be this work. The replica's thread frees them, without the
-  // mutex: the allocator keeps a block for the thread that frees it.
-  using Released = std::vector<std::pair<c10::Storage, ActivationBytes::Hold>>;
 
   void write(Lock& lock, const Entry& entry);
-  void read(Lock& lock, const Entry& entry);
-  c10::Storage storage_for(int64_t bytes);
-  void read_ahead(uint64_t before);
-  void ask_for(const Entry& entry);
-  void no_longer_ahead(Swapped& entry);
-  void let_go(Swapped& entry);
+  void read(Lock& lock, const Entry& entry, SwapRoom room);
+  Entry next_read() const;
+  SwapRoom room_ahead(const Entry& entry) const;
   void rethrow() const {
     if (error_) std::rethrow_exception(error_);
   }
 
-  const SwapOptions options_;
+  const std::vector<int> read_from_;
   const std::shared_ptr<ActivationBytes> bytes_;
   SwapFile file_;
 
@@ -70,163 +90,173 @@ class SwapWork {
   std::condition_variable work_, done_;
   bool ends_ = false;
   std::exception_ptr error_;
-  uint64_t next_number_ = 0;
-  std::map<uint64_t, Entry> entries_;
-  std::deque<Entry> writes_, reads_;
-  int64_t waiting_bytes_ = 0;  // Not yet written.
-  int64_t ahead_bytes_ = 0;    // Asked for or read, and not yet forgotten.
-  Released released_;
+  SwapKey next_;        // Of the storage that is put next.
+  int forward_ = 0;     // The block that saves.
+  int backward_ = 0;    // The block that backward has reached.
+  SwapKey read_below_;  // Reads go down from here; nothing is below the first key.
+  std::map<SwapKey, Entry> entries_;
+  std::deque<Entry> writes_;
 };
 
-// Lets go of the memory of an entry. The caller holds the mutex.
-void SwapWork::let_go(Swapped& entry) {
-  if (!entry.storage) return;
-  released_.emplace_back(std::exchange(entry.storage, c10::Storage()), std::move(entry.hold));
+int64_t SwapWork::begin_forward(int block) {
+  const Lock lock(mutex_);
+  forward_ = block;
+  next_ = {next_.run + 1, 0};
+  read_below_ = {};
+  return next_.run;
 }
 
-void SwapWork::ask_for(const Entry& entry) {
-  entry->state = State::queued;
-  entry->is_ahead = true;
-  ahead_bytes_ += entry->bytes;
-  reads_.push_back(entry);
-}
-
-void SwapWork::no_longer_ahead(Swapped& entry) {
-  if (std::exchange(entry.is_ahead, false)) ahead_bytes_ -= entry.bytes;
+void SwapWork::begin_backward(int block, int64_t run) {
+  const Lock lock(mutex_);
+  backward_ = block;
+  read_below_ = {run + 1, 0};
+  if (next_read()) work_.notify_one();
 }
 
 std::shared_ptr<Swapped> SwapWork::put(c10::Storage storage) {
-  Released released;
-  Lock lock(mutex_);
-  done_.wait(lock, [&] { return error_ || waiting_bytes_ < options_.waiting_bytes; });
-  rethrow();
-  released.swap(released_);
   auto entry = std::make_shared<Swapped>();
-  entry->number = next_number_++;
   entry->bytes = static_cast<int64_t>(storage.nbytes());
-  entry->hold = bytes_->hold(storage);
-  entry->original = c10::weak_intrusive_ptr<c10::StorageImpl>(
-      c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage.unsafeGetStorageImpl()));
-  entry->storage = std::move(storage);
-  entries_.emplace(entry->number, entry);
+  entry->room.hold = bytes_->hold(storage);
+  entry->room.storage = std::move(storage);
+  const Lock lock(mutex_);
+  rethrow();
+  entry->key = next_;
+  ++next_.number;
+  entry->block = forward_;
+  entries_.emplace(entry->key, entry);
   writes_.push_back(entry);
-  waiting_bytes_ += entry->bytes;
   work_.notify_one();
   return entry;
 }
 
 c10::Storage SwapWork::get(const Entry& entry) {
-  Released released;
-  Lock lock(mutex_);
-  rethrow();
-  released.swap(released_);
-  if (entry->state == State::waiting) {
-    std::erase(writes_, entry);
-    waiting_bytes_ -= entry->bytes;
-    entry->state = State::back;
+  {
+    Lock lock(mutex_);
+    rethrow();
+    read_below_ = entry->key;
+    if (next_read()) work_.notify_one();
+    done_.wait(lock, [&] { return error_ || entry->copy != SwapCopy::reading; });
+    rethrow();
+    if (entry->is_here()) return entry->room.storage;
+    entry->copy = SwapCopy::reading;
   }
-  if (!entry->storage && entry->state == State::out)
-    if (auto original = entry->original.lock()) {
-      entry->storage = c10::Storage(std::move(original));
-      entry->hold = bytes_->hold(entry->storage);
-      entry->state = State::back;
-    }
-  if (entry->state == State::out) ask_for(entry);
-  read_ahead(entry->number);
-  work_.notify_one();
-  done_.wait(lock, [&] { return error_ || entry->storage; });
-  rethrow();
-  return entry->storage;
+  // The store's thread may be in a long write, so this thread reads by itself.
+  try {
+    SwapRoom room;
+    room.storage = storage_for(entry->bytes);
+    room.hold = bytes_->hold(room.storage);
+    Lock lock(mutex_);
+    read(lock, entry, std::move(room));
+  } catch (...) {
+    const Lock lock(mutex_);
+    entry->copy = SwapCopy::none;
+    throw;
+  }
+  return entry->room.storage;
 }
 
-// Asks for the storages that backward needs next.
-void SwapWork::read_ahead(uint64_t before) {
-  auto next = entries_.lower_bound(before);
-  while (next != entries_.begin() && ahead_bytes_ < options_.ahead_bytes) {
-    --next;
-    const Entry& entry = next->second;
-    if (entry->state == State::out && entry->original.expired()) ask_for(entry);
+bool SwapWork::make_room() {
+  SwapRoom gone;  // Its memory goes without the mutex.
+  Lock lock(mutex_);
+  for (;;) {
+    rethrow();
+    bool is_coming = false;
+    for (const auto& [key, entry] : entries_) {
+      if (!entry->is_alone()) continue;
+      if (entry->copy == SwapCopy::none) {
+        gone = std::exchange(entry->room, SwapRoom());
+        return true;
+      }
+      is_coming = true;
+    }
+    if (!is_coming) return false;
+    done_.wait(lock);
   }
 }
 
 void SwapWork::forget(const Entry& entry) {
-  Released released;
+  SwapRoom gone;
   const Lock lock(mutex_);
-  entries_.erase(entry->number);
+  entries_.erase(entry->key);
   entry->is_forgotten = true;
-  if (entry->state == State::waiting) {
-    std::erase(writes_, entry);
-    waiting_bytes_ -= entry->bytes;
-  }
-  // The thread ends what it has begun.
-  if (entry->state == State::writing || entry->state == State::reading) return;
-  if (entry->state == State::queued) std::erase(reads_, entry);
-  if (entry->place >= 0) file_.give_back(entry->place, entry->bytes);
-  no_longer_ahead(*entry);
-  let_go(*entry);
-  read_ahead(entry->number);
-  released.swap(released_);
   work_.notify_one();
+  // A copy that has begun ends first.
+  if (entry->copy == SwapCopy::writing || entry->copy == SwapCopy::reading) return;
+  if (entry->copy == SwapCopy::waits) std::erase(writes_, entry);
+  if (entry->place >= 0) file_.give_back(entry->place, entry->bytes);
+  gone = std::move(entry->room);
+}
+
+// The storage that backward needs next of those that are not here, if its time has come.
+SwapWork::Entry SwapWork::next_read() const {
+  for (auto next = entries_.lower_bound(read_below_); next != entries_.begin();) {
+    const Entry& entry = (--next)->second;
+    if (entry->is_here() || entry->copy == SwapCopy::reading) continue;
+    const auto block = static_cast<size_t>(entry->block);
+    const int from = block < read_from_.size() ? read_from_[block] : entry->block;
+    return backward_ <= from ? entry : nullptr;
+  }
+  return nullptr;
+}
+
+SwapRoom SwapWork::room_ahead(const Entry& entry) const {
+  SwapRoom room;
+  room.storage = storage_for(entry->bytes);
+  room.hold = bytes_->try_hold(room.storage);
+  return room;
 }
 
 void SwapWork::run() {
   Lock lock(mutex_);
-  for (;;) {
-    work_.wait(lock, [&] { return ends_ || !reads_.empty() || !writes_.empty(); });
-    if (ends_) return;
-    // Backward waits for reads, and what is not written yet is still in memory.
-    const bool is_read = !reads_.empty();
-    auto& queue = is_read ? reads_ : writes_;
-    const Entry entry = queue.front();
-    queue.pop_front();
+  while (!ends_) {
     try {
-      is_read ? read(lock, entry) : write(lock, entry);
+      if (const Entry entry = next_read())
+        if (SwapRoom room = room_ahead(entry); room.hold) {
+          entry->copy = SwapCopy::reading;
+          read(lock, entry, std::move(room));
+          done_.notify_all();
+          continue;
+        }
+      if (writes_.empty()) {
+        work_.wait(lock);
+        continue;
+      }
+      const Entry entry = writes_.front();
+      writes_.pop_front();
+      write(lock, entry);
+      done_.notify_all();
     } catch (...) {
       if (!lock.owns_lock()) lock.lock();
       error_ = std::current_exception();
       done_.notify_all();
       return;
     }
-    done_.notify_all();
   }
 }
 
 void SwapWork::write(Lock& lock, const Entry& entry) {
-  entry->state = State::writing;
+  entry->copy = SwapCopy::writing;
   const int64_t place = file_.take(entry->bytes);
-  const auto* const data = static_cast<const std::byte*>(entry->storage.data());
+  const auto* const data = static_cast<const std::byte*>(entry->room.storage.data());
   lock.unlock();
   file_.write(place, data, entry->bytes);
   lock.lock();
-  waiting_bytes_ -= entry->bytes;
   entry->place = place;
-  entry->state = State::out;
-  if (entry->is_forgotten) file_.give_back(place, entry->bytes);
-  let_go(*entry);
+  entry->copy = SwapCopy::none;
+  if (!entry->is_forgotten) return;
+  file_.give_back(place, entry->bytes);
+  const SwapRoom gone = std::move(entry->room);
 }
 
-void SwapWork::read(Lock& lock, const Entry& entry) {
-  entry->state = State::reading;
+void SwapWork::read(Lock& lock, const Entry& entry, SwapRoom room) {
   lock.unlock();
-  c10::Storage storage = storage_for(entry->bytes);
-  file_.read(entry->place, static_cast<std::byte*>(storage.mutable_data()), entry->bytes);
+  file_.read(entry->place, static_cast<std::byte*>(room.storage.mutable_data()), entry->bytes);
   lock.lock();
-  entry->state = State::back;
-  if (entry->is_forgotten) {
-    no_longer_ahead(*entry);
+  entry->copy = SwapCopy::none;
+  if (entry->is_forgotten)
     file_.give_back(entry->place, entry->bytes);
-    return;
-  }
-  entry->hold = bytes_->hold(storage);
-  entry->storage = std::move(storage);
-}
-
-c10::Storage SwapWork::storage_for(int64_t bytes) {
-  std::byte* const memory = aligned_bytes(bytes).release();
-  const auto free = [](void* data) { FreeAligned()(static_cast<std::byte*>(data)); };
-  return c10::Storage(c10::Storage::use_byte_size_t(), static_cast<size_t>(bytes),
-                      c10::DataPtr(memory, memory, free, c10::Device(c10::kCPU)),
-                      /*allocator=*/nullptr, /*resizable=*/false);
+  else
+    entry->room = std::move(room);
 }
 
 void SwapWork::end() {
@@ -235,17 +265,19 @@ void SwapWork::end() {
   work_.notify_all();
 }
 
-class SwapStore : public StoragePlace, public std::enable_shared_from_this<SwapStore> {
+class FileStore : public SwapStore, public std::enable_shared_from_this<FileStore> {
  public:
-  SwapStore(const SwapOptions& options, std::shared_ptr<ActivationBytes> bytes)
+  FileStore(const SwapOptions& options, std::shared_ptr<ActivationBytes> bytes)
       : least_bytes_(options.least_bytes),
         work_(options, std::move(bytes)),
         thread_([this] { work_.run(); }) {}
-  ~SwapStore() override {
+  ~FileStore() override {
     work_.end();
     thread_.join();
   }
 
+  int64_t begin_forward(int block) override { return work_.begin_forward(block); }
+  void begin_backward(int block, int64_t run) override { work_.begin_backward(block, run); }
   bool takes(int64_t bytes, at::ScalarType) const override { return bytes >= least_bytes_; }
   std::unique_ptr<StoredStorage> put(c10::Storage storage) override;
   SwapWork& work() { return work_; }
@@ -259,17 +291,17 @@ class SwapStore : public StoragePlace, public std::enable_shared_from_this<SwapS
 // The store lives as long as a graph that needs it.
 class SwappedStorage : public StoredStorage {
  public:
-  SwappedStorage(std::shared_ptr<SwapStore> store, std::shared_ptr<Swapped> entry)
+  SwappedStorage(std::shared_ptr<FileStore> store, std::shared_ptr<Swapped> entry)
       : store_(std::move(store)), entry_(std::move(entry)) {}
   ~SwappedStorage() override { store_->work().forget(entry_); }
   c10::Storage get() override { return store_->work().get(entry_); }
 
  private:
-  std::shared_ptr<SwapStore> store_;
+  std::shared_ptr<FileStore> store_;
   std::shared_ptr<Swapped> entry_;
 };
 
-std::unique_ptr<StoredStorage> SwapStore::put(c10::Storage storage) {
+std::unique_ptr<StoredStorage> FileStore::put(c10::Storage storage) {
   return std::make_unique<SwappedStorage>(shared_from_this(), work_.put(std::move(storage)));
 }
 
@@ -293,9 +325,14 @@ SwapSpeed measure_swap(const std::string& folder) {
   return speed;
 }
 
-std::shared_ptr<StoragePlace> make_swap_store(const SwapOptions& options,
-                                              std::shared_ptr<ActivationBytes> bytes) {
-  return std::make_shared<SwapStore>(options, std::move(bytes));
+std::shared_ptr<SwapStore> make_swap_store(const SwapOptions& options,
+                                           std::shared_ptr<ActivationBytes> bytes) {
+  const auto store = std::make_shared<FileStore>(options, bytes);
+  bytes->set_limit(options.limit_bytes, [weak = std::weak_ptr(store)] {
+    const auto living = weak.lock();
+    return living && living->work().make_room();
+  });
+  return store;
 }
 
 }  // namespace trireme
