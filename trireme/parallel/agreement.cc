@@ -76,8 +76,8 @@ Json found_by_first(Group& group, const std::function<Json()>& find) {
   told = Json::parse(broadcast_text(group, told.dump(), 0));
   if (refused) std::rethrow_exception(refused);
   if (told.contains("refused"))
-    throw Error(static_cast<ErrorCode>(told["code"].get<int>()), "parallel", told["refused"],
-                told["remedy"].get<std::string>());
+    throw Error(static_cast<ErrorCode>(told["code"].get<int>()), "parallel",
+                told["refused"].get<std::string>(), told["remedy"].get<std::string>());
   return told["found"];
 }
 
