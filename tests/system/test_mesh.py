@@ -92,6 +92,30 @@ class Mesh(SystemTest):
         self.assertIsNone(alone["mesh"])
         self.assertIsNone(alone["bubble"])
 
+    def test_stages_measure_their_blocks_and_recompute_them_in_a_budget(self):
+        words = [*SMALL, *STEPS, *settings("model.hidden=[64,64,64,64,64,64]", "data.batch=64")]
+        reference = self.train(*words, name="one_device")
+        stages = [*words, *LAYOUTS["two stages"], *settings("pipeline.schedule=gpipe")]
+        plain = self.train(*stages, *settings("pipeline.cut=3+4"), name="plain")
+        for cut in ("time", "memory", "auto"):
+            with self.subTest(cut):
+                report = self.train(*stages, *settings(f"pipeline.cut={cut}"), name=cut)
+                self.assert_close(report["loss_history"], reference["loss_history"], 1e-10)
+                for rank in report["activation_bytes"]:
+                    self.assertLess(abs(rank["predicted"] - rank["measured"]),
+                                    0.05 * rank["measured"])
+        budget = max(rank["measured"] for rank in plain["activation_bytes"]) * 8 // 10
+        less = self.train(*stages, *settings("memory.policy=recompute", f"memory.budget={budget}"),
+                          name="less")
+        self.assertEqual(less["loss_history"], plain["loss_history"])
+        for rank in less["activation_bytes"]:
+            self.assertLessEqual(rank["measured"], budget)
+        code, out, err = self.run_to_end(
+            TRIREME, "train", DIGITS, *stages,
+            *settings("memory.policy=recompute", "memory.budget=1000"))
+        self.assertNotEqual(code, 0)
+        self.assertIn("the least that works", out + err)
+
     def test_the_plan_is_that_of_the_run(self):
         for name in ("two stages of two replicas", "shards of level 3", "divided layers"):
             with self.subTest(name):
@@ -123,6 +147,13 @@ class Mesh(SystemTest):
         self.assert_refused([TRIREME, "train", DIGITS, "--workers", "2",
                              *settings("mesh.pipeline=2", "train.ema_decay=0.9")], 2,
                             "train.ema_decay")
+        self.assert_refused([TRIREME, "train", DIGITS, "--workers", "2",
+                             *settings("mesh.pipeline=2", "pipeline.schedule=zbh1",
+                                       "memory.policy=recompute")], 2,
+                            "memory.policy", "pipeline.schedule zbh1")
+        self.assert_refused([TRIREME, "plan", DIGITS, "--workers", "2",
+                             *settings("mesh.pipeline=2", "pipeline.cut=time")], 2,
+                            "pipeline.cut is time", "pipeline.cut=parameters")
         self.assert_refused([TRIREME, "train", DIGITS, "--workers", "2",
                              *settings("shard.level=4")], 2, "shard.level", "4")
         self.assert_refused([TRIREME, "train", DIGITS, "--workers", "2",

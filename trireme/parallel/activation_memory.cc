@@ -11,13 +11,6 @@
 namespace trireme {
 namespace {
 
-std::vector<Block> blocks_of(const Model& model) {
-  if (!model.blocks.empty()) return model.blocks;
-  return {{"model", {model.module}, [forward = model.forward](const Tensors& inputs) {
-             return Tensors{forward(inputs)};
-           }}};
-}
-
 std::vector<at::Tensor> buffers_of(const Block& block) {
   std::vector<at::Tensor> buffers;
   for (const auto& module : block.modules)
@@ -28,10 +21,15 @@ std::vector<at::Tensor> buffers_of(const Block& block) {
 }  // namespace
 
 ActivationMemory::ActivationMemory(const Model& model, ReplicaRandom* random)
-    : inputs_(model.inputs),
-      blocks_(blocks_of(model)),
+    : ActivationMemory(blocks_of(model), storages_of(*model.module), random) {
+  inputs_ = model.inputs;
+}
+
+ActivationMemory::ActivationMemory(std::vector<Block> blocks, StorageSet of_model,
+                                   ReplicaRandom* random)
+    : blocks_(std::move(blocks)),
       decisions_(blocks_.size(), plan::MemoryDecision::keep),
-      of_model_(std::make_shared<const StorageSet>(storages_of(*model.module))) {
+      of_model_(std::make_shared<const StorageSet>(std::move(of_model))) {
   for (const Block& block : blocks_)
     recomputed_.emplace_back(RecomputeSetting{block.forward, buffers_of(block), random});
 }
@@ -75,6 +73,26 @@ at::Tensor ActivationMemory::output_of(const Batch& batch, const Surroundings& s
     tensors =
         run(i, tensors, keeper("the block '" + blocks_[i].name + "'", i, of_batch), surroundings);
   return only_output(blocks_, tensors);
+}
+
+Tensors ActivationMemory::output_of(size_t block, const Tensors& inputs, const Batch& batch,
+                                    const Surroundings& surroundings) {
+  return run(block, inputs,
+             keeper("the block '" + blocks_[block].name + "'", block,
+                    std::make_shared<const StorageSet>(storages_of(batch))),
+             surroundings);
+}
+
+ActivationMemory::Holds ActivationMemory::hold(const Tensors& tensors, const Batch& batch) const {
+  const StorageSet of_batch = storages_of(batch);
+  Holds holds;
+  for (const at::Tensor& tensor : tensors) {
+    if (!tensor.defined() || !tensor.has_storage()) continue;
+    const void* const storage = tensor.storage().unsafeGetStorageImpl();
+    if (!of_model_->contains(storage) && !of_batch.contains(storage))
+      holds.push_back(bytes_->hold(tensor.storage()));
+  }
+  return holds;
 }
 
 Tensors ActivationMemory::run(size_t block, const Tensors& inputs,

@@ -26,6 +26,8 @@ class ActivationMemory {
   // A model without blocks counts as one, with the name "model". `random`: the thread's random
   // numbers, or null for those of LibTorch's default generator. They outlive all graphs.
   explicit ActivationMemory(const Model& model, ReplicaRandom* random = nullptr);
+  // Some blocks of a model. `of_model`: the storages of the whole model's parameters and buffers.
+  ActivationMemory(std::vector<Block> blocks, StorageSet of_model, ReplicaRandom* random);
   ~ActivationMemory();
 
   const std::vector<Block>& blocks() const { return blocks_; }
@@ -36,6 +38,16 @@ class ActivationMemory {
 
   // Runs the blocks one after the other.
   at::Tensor output_of(const Batch& batch, const Surroundings& surroundings = {});
+  // Runs one of the blocks. The batch is the one that the inputs were computed from.
+  Tensors output_of(size_t block, const Tensors& inputs, const Batch& batch,
+                    const Surroundings& surroundings = {});
+  // Counts tensors while the result lives, but for those of the model and of the batch.
+  using Holds = std::vector<ActivationBytes::Hold>;
+  Holds hold(const Tensors& tensors, const Batch& batch) const;
+  // Counts other bytes at `key`.
+  ActivationBytes::Hold hold(const void* key, int64_t bytes) const {
+    return bytes_->hold(key, bytes);
+  }
   // Runs other code, such as the loss. It is kept, and counted.
   at::Tensor keep(const std::string& place, const Batch& batch,
                   const std::function<at::Tensor()>& compute);

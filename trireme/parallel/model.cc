@@ -56,6 +56,13 @@ const at::Tensor& Forward::only_one_of(const Tensors& inputs) {
   return inputs[0];
 }
 
+std::vector<Block> blocks_of(const Model& model) {
+  if (!model.blocks.empty()) return model.blocks;
+  return {{"model", {model.module}, [forward = model.forward](const Tensors& inputs) {
+             return Tensors{forward(inputs)};
+           }}};
+}
+
 at::Tensor output_of(const Model& model, const Batch& batch) {
   Tensors inputs;
   for (const std::string& name : model.inputs) inputs.push_back(batch.tensor(name));

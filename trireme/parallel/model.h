@@ -62,6 +62,8 @@ struct Model {
   std::vector<Block> blocks;
 };
 
+// The blocks of a model, or one block "model" that is all of it if it names none.
+std::vector<Block> blocks_of(const Model& model);
 // Runs forward on the batch's tensors.
 at::Tensor output_of(const Model& model, const Batch& batch);
 // Runs one block after the other.

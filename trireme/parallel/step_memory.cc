@@ -32,14 +32,16 @@ Json to_json(const plan::MemoryPlan& plan) {
           {"peak_bytes", plan.peak_bytes}};
 }
 
-std::vector<std::string> counts_as_text(const std::map<std::string_view, int>& counts) {
+}  // namespace
+
+std::string counts_as_text(const std::vector<plan::MemoryDecision>& decisions) {
+  std::map<std::string_view, int> counts;
+  for (const plan::MemoryDecision decision : decisions) ++counts[plan::to_string(decision)];
   std::vector<std::string> texts;
   for (const auto& [decision, count] : counts)
     texts.push_back(fmt::format("{} {}", count, decision));
-  return texts;
+  return fmt::format("{}", fmt::join(texts, ", "));
 }
-
-}  // namespace
 
 StepMemory::StepMemory(const EngineSetting& setting)
     : setting_(setting), memory_(setting.model, setting.random) {
@@ -61,11 +63,8 @@ void StepMemory::begin_step(const Batch& pass) {
 
 void StepMemory::follow(const Json& plan) {
   std::vector<plan::MemoryDecision> decisions;
-  std::map<std::string_view, int> counts;
-  for (const Json& decision : plan["decisions"]) {
+  for (const Json& decision : plan["decisions"])
     decisions.push_back(static_cast<plan::MemoryDecision>(decision.get<int>()));
-    ++counts[plan::to_string(decisions.back())];
-  }
   predicted_bytes_ = plan["peak_bytes"];
   SwapOptions swap;
   swap.folder = setting_.memory.swap_dir;
@@ -74,7 +73,7 @@ void StepMemory::follow(const Json& plan) {
   memory_.decide(decisions, swap);
   if (setting_.group->rank() == 0)
     log_info("memory.policy {}: activations take {} at most; blocks: {}", setting_.memory.policy,
-             format_bytes(predicted_bytes_), fmt::join(counts_as_text(counts), ", "));
+             format_bytes(predicted_bytes_), counts_as_text(decisions));
 }
 
 plan::MemoryPlan StepMemory::planned(const Batch& pass) {
@@ -88,11 +87,10 @@ plan::MemoryPlan StepMemory::planned(const Batch& pass) {
   const plan::BlockMemory loss = measures.back();
   measures.pop_back();
   add_loss(measures.back(), loss);
-  return plan::plan_memory(std::move(measures), plan_options());
+  return plan::plan_memory(std::move(measures), memory_plan_options(setting_.memory));
 }
 
-plan::MemoryPlanOptions StepMemory::plan_options() const {
-  const MemoryOptions& asked = setting_.memory;
+plan::MemoryPlanOptions memory_plan_options(const MemoryOptions& asked) {
   plan::MemoryPlanOptions options;
   options.policy = asked.policy;
   options.budget_bytes = asked.budget;

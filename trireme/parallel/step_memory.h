@@ -8,6 +8,11 @@
 
 namespace trireme {
 
+// The options of plans. They measure the speed of options.swap_dir: throws Error(io).
+plan::MemoryPlanOptions memory_plan_options(const MemoryOptions& options);
+// "3 keep, 2 recompute"
+std::string counts_as_text(const std::vector<plan::MemoryDecision>& decisions);
+
 // Used by one thread.
 class StepMemory {
  public:
@@ -29,7 +34,6 @@ class StepMemory {
  private:
   bool is_plain() const { return setting_.memory.is_plain(); }
   plan::MemoryPlan planned(const Batch& pass);
-  plan::MemoryPlanOptions plan_options() const;
   void follow(const Json& plan);
   ActivationMemory::Surroundings surroundings() const;
 

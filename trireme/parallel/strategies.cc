@@ -47,6 +47,7 @@ config::Registry<Strategy>& known_strategies() {
   static const Strategy mesh{make_mesh_engine,
                              {.clip_norm = true,
                               .loss_scaling = true,
+                              .memory = true,
                               .equal_replicas = false,
                               .averages = false,
                               .divides = true},

@@ -1,6 +1,7 @@
 #include <trireme/plan/pipeline_memory.h>
 
 #include <algorithm>
+#include <compare>
 #include <map>
 #include <set>
 #include <utility>
@@ -8,7 +9,7 @@
 namespace trireme::plan {
 namespace {
 
-Json json_of(const SavedInBlock& saved) {
+Json saved_json(const SavedInBlock& saved) {
   return {{"values", saved.values},
           {"inner_bytes", saved.inner_bytes},
           {"still_bytes", saved.still_bytes}};
@@ -60,75 +61,71 @@ class StageOnPaper {
         case PipelineTask::forward: forward(step); break;
         case PipelineTask::backward: backward(step); break;
         case PipelineTask::input_gradient: first_half(step); break;
-        case PipelineTask::weight_gradient: release(step); break;
+        case PipelineTask::weight_gradient: release({step.microbatch, step.part, kEnds}); break;
       }
     }
     return peak_;
   }
 
  private:
-  // The holders of a micro-batch in a part: values and other bytes.
-  struct Held {
-    std::vector<int> values;
-    int64_t inner_bytes = 0;
+  static constexpr int kEnds = -1;  // In place of a block: the inputs and outputs of the part.
+  struct Holder {
+    int microbatch = 0, part = 0, block = kEnds;
+    auto operator<=>(const Holder&) const = default;
   };
 
-  void hold(const PipelineStep& step, const std::vector<int>& values, int64_t inner_bytes = 0) {
-    Held& held = held_[{step.part, step.microbatch}];
+  void hold(const Holder& holder, const std::vector<int>& values, int64_t inner_bytes = 0) {
+    SavedInBlock& held = held_[holder];
     for (const int value : values) {
       held.values.push_back(value);
-      if (users_[{step.microbatch, value}]++ == 0)
+      if (users_[{holder.microbatch, value}]++ == 0)
         now_ += chain_.value_bytes[static_cast<size_t>(value)];
     }
     held.inner_bytes += inner_bytes;
     now_ += inner_bytes;
     peak_ = std::max(peak_, now_);
   }
-  void release(const PipelineStep& step) {
-    const auto held = held_.extract({step.part, step.microbatch});
+  void release(const Holder& holder) {
+    const auto held = held_.extract(holder);
     for (const int value : held.mapped().values)
-      if (--users_[{step.microbatch, value}] == 0)
+      if (--users_[{holder.microbatch, value}] == 0)
         now_ -= chain_.value_bytes[static_cast<size_t>(value)];
     now_ -= held.mapped().inner_bytes;
   }
+
   const MeasuredBlock& block(int number) const {
     return chain_.blocks[static_cast<size_t>(number)];
   }
-  SavedInBlock held_in(int number) const {
-    const auto place = static_cast<size_t>(number);
-    return held_by(chain_, place, decision_for(decisions_, place));
+  MemoryDecision decision_of(int number) const {
+    return decision_for(decisions_, static_cast<size_t>(number));
   }
 
   void forward(const PipelineStep& step) {
     const auto [from, to] = cut_.blocks_of(step.part);
-    hold(step, block(from).inputs);
+    const Holder ends{step.microbatch, step.part, kEnds};
+    hold(ends, block(from).inputs);
     for (int i = from; i < to; ++i) {
-      const SavedInBlock saved = held_in(i);
-      hold(step, saved.values, saved.inner_bytes);
+      const SavedInBlock held = held_by(chain_, static_cast<size_t>(i), decision_of(i));
+      hold({step.microbatch, step.part, i}, held.values, held.inner_bytes);
     }
-    hold(step, block(to - 1).outputs);
+    hold(ends, block(to - 1).outputs);
   }
 
   // While a block is in backward, all that it saves is there. The blocks after it are done.
   void backward(const PipelineStep& step) {
     const auto [from, to] = cut_.blocks_of(step.part);
-    for (int last = to - 1; last >= from; --last) {
-      release(step);
-      hold(step, block(from).inputs);
-      hold(step, block(to - 1).outputs);
-      for (int i = from; i <= last; ++i) {
-        const SavedInBlock saved = held_in(i);
-        hold(step, saved.values, saved.inner_bytes);
-      }
-      hold(step, {}, comes_back(last));
+    for (int i = to - 1; i >= from; --i) {
+      const Holder holder{step.microbatch, step.part, i};
+      hold(holder, {}, comes_back(i));
+      release(holder);
     }
-    release(step);
+    release({step.microbatch, step.part, kEnds});
   }
 
   // It has memory of its own, but for the inputs of a block that runs again.
   int64_t comes_back(int number) const {
     const MeasuredBlock& measured = block(number);
-    const MemoryDecision decision = decision_for(decisions_, static_cast<size_t>(number));
+    const MemoryDecision decision = decision_of(number);
     if (decision == MemoryDecision::keep) return 0;
     const bool runs_again = decision == MemoryDecision::recompute;
     return measured.saved.inner_bytes +
@@ -136,27 +133,25 @@ class StageOnPaper {
                                       : measured.saved.values);
   }
 
+  // The gradients of outputs wait with everything else if the input needs none.
   void first_half(const PipelineStep& step) {
     const auto [from, to] = cut_.blocks_of(step.part);
-    std::vector<int> values;
-    int64_t inner = 0;
     const bool is_split = block(from).needs_input_gradient;
+    const Holder ends{step.microbatch, step.part, kEnds};
+    release(ends);
+    for (int i = from; i < to; ++i) release({step.microbatch, step.part, i});
     for (int i = from; i < to; ++i) {
       const SavedInBlock& left = is_split ? block(i).between_halves : block(i).saved;
-      values.insert(values.end(), left.values.begin(), left.values.end());
-      inner += left.inner_bytes;
+      hold(ends, left.values, left.inner_bytes);
     }
-    // The gradients of the outputs wait with everything else.
-    if (!is_split) inner += chain_.bytes_of(block(to - 1).outputs);
-    release(step);
-    hold(step, values, inner);
+    if (!is_split) hold(ends, {}, chain_.bytes_of(block(to - 1).outputs));
   }
 
   const PipelinePlan& plan_;
   const Partition& cut_;
   const MeasuredChain& chain_;
   const std::vector<MemoryDecision>& decisions_;
-  std::map<std::pair<int, int>, Held> held_;  // By part and micro-batch.
+  std::map<Holder, SavedInBlock> held_;
   std::map<std::pair<int, int>, int> users_;  // By micro-batch and value.
   int64_t now_ = 0, peak_ = 0;
 };
@@ -178,8 +173,8 @@ Json MeasuredChain::to_json() const {
                               {"inputs", block.inputs},
                               {"outputs", block.outputs},
                               {"needs_input_gradient", block.needs_input_gradient},
-                              {"saved", json_of(block.saved)},
-                              {"between_halves", json_of(block.between_halves)}});
+                              {"saved", saved_json(block.saved)},
+                              {"between_halves", saved_json(block.between_halves)}});
   return json;
 }
 
@@ -249,13 +244,10 @@ std::vector<int64_t> activation_costs(const MeasuredChain& chain,
   return costs;
 }
 
-std::vector<int64_t> peak_activations(const PipelinePlan& plan, const Partition& cut,
-                                      const MeasuredChain& chain,
-                                      const std::vector<MemoryDecision>& decisions) {
-  std::vector<int64_t> peaks;
-  for (int stage = 0; stage < plan.facts.stages; ++stage)
-    peaks.push_back(StageOnPaper(plan, cut, chain, decisions).peak_of(stage));
-  return peaks;
+int64_t peak_activations(const PipelinePlan& plan, const Partition& cut,
+                         const MeasuredChain& chain, const std::vector<MemoryDecision>& decisions,
+                         int stage) {
+  return StageOnPaper(plan, cut, chain, decisions).peak_of(stage);
 }
 
 }  // namespace trireme::plan

@@ -54,11 +54,11 @@ std::vector<int> microbatches_held(const PipelinePlan& plan);
 std::vector<int64_t> activation_costs(const MeasuredChain& chain,
                                       const std::vector<MemoryDecision>& decisions = {});
 
-// [stage]: the most bytes of activations that it holds at a time: saved tensors, and the inputs
-// and outputs of its parts, which the runner holds. It runs the steps of the stage on paper. A
-// block that is swapped is predicted to be away from its forward to its backward.
-std::vector<int64_t> peak_activations(const PipelinePlan& plan, const Partition& cut,
-                                      const MeasuredChain& chain,
-                                      const std::vector<MemoryDecision>& decisions = {});
+// The most bytes of activations that a stage holds at a time: saved tensors, and the inputs and
+// outputs of its parts, which the runner holds. It runs the steps of the stage on paper. A block
+// that is swapped is predicted to be away from its forward to its backward. `decisions`: as above.
+int64_t peak_activations(const PipelinePlan& plan, const Partition& cut,
+                         const MeasuredChain& chain, const std::vector<MemoryDecision>& decisions,
+                         int stage);
 
 }  // namespace trireme::plan

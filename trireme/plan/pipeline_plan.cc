@@ -135,6 +135,14 @@ int PipelinePlan::tag_of(const PipelineMessage& message) const {
   return (message.microbatch * parts() + message.part) * 2 + (message.is_gradient ? 1 : 0);
 }
 
+bool PipelinePlan::splits_backward() const {
+  return std::ranges::any_of(steps, [](const auto& of_stage) {
+    return std::ranges::any_of(of_stage, [](const PipelineStep& step) {
+      return step.task == PipelineTask::weight_gradient;
+    });
+  });
+}
+
 int64_t PipelinePlan::messages_sent(int stage) const {
   const auto& own = steps[static_cast<size_t>(stage)];
   return std::ranges::count_if(own,

@@ -69,6 +69,8 @@ struct PipelinePlan {
   std::optional<PipelineMessage> sends(const PipelineStep& step) const;
   // A number from 0 to 2 x parts x microbatches - 1 that no other message of the plan has.
   int tag_of(const PipelineMessage& message) const;
+  // Whether some backward is in two halves.
+  bool splits_backward() const;
   // The messages that `stage` sends.
   int64_t messages_sent(int stage) const;
 

@@ -1,6 +1,6 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 
@@ -86,14 +86,6 @@ void join_loss(plan::MeasuredChain& chain) {
   }
 }
 
-bool has_split_backward(const plan::PipelinePlan& pipeline) {
-  return std::ranges::any_of(pipeline.steps, [](const auto& of_stage) {
-    return std::ranges::any_of(of_stage, [](const plan::PipelineStep& step) {
-      return step.task == plan::PipelineTask::weight_gradient;
-    });
-  });
-}
-
 plan::MeasuredChain measure_on_sample(const EngineSetting& setting, std::vector<Block> blocks,
                                       const plan::PipelinePlan& pipeline, int runs) {
   const int replicas = setting.mesh.along(plan::kDataAxis)->size();
@@ -114,7 +106,7 @@ plan::MeasuredChain measure_on_sample(const EngineSetting& setting, std::vector<
   plan::MeasuredChain chain =
       measure_chain(blocks, inputs, exempt, setting.random,
                     {.runs = runs,
-                     .splits_backward = has_split_backward(pipeline),
+                     .splits_backward = pipeline.splits_backward(),
                      .prepare = [](const Block& block) -> std::shared_ptr<void> {
                        return std::make_shared<TrialMemory>(block);
                      }});
@@ -128,16 +120,15 @@ class StateCosts {
   StateCosts(const EngineSetting& setting, const std::vector<NamedTensor>& parameters)
       : level_(plan::shard_level_of(setting.strategy, setting.division.shard)),
         replicas_(setting.mesh.along(plan::kDataAxis)->size()) {
-    // The optimizer updates masters of 16-bit parameters.
+    // The number of tensors does not depend on sizes, and an optimizer may make them at once. It
+    // updates masters of 16-bit parameters.
     std::vector<NamedTensor> updated;
     for (const auto& [name, tensor] : parameters) {
       if (!tensor.requires_grad()) continue;
-      const bool is_half = tensor.element_size() == 2;
-      const at::Tensor form =
-          is_half ? hollow_like(at::empty({0}, at::kFloat), tensor.sizes()).requires_grad_()
-                  : tensor;
+      const auto dtype = tensor.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+      const std::vector<int64_t> sizes(static_cast<size_t>(tensor.dim()), 1);
       places_.emplace(name, static_cast<int>(updated.size()));
-      updated.push_back({name, form});
+      updated.push_back({name, at::zeros(sizes, at::TensorOptions(dtype).requires_grad(true))});
     }
     optimizer_ = setting.optimizer(updated);
     update_ = fused::FusedOptimizer::of(*optimizer_, updated);

@@ -18,6 +18,7 @@
 #include <trireme/parallel/mesh/model_forms.h>
 #include <trireme/parallel/mesh/parameter_keeper.h>
 #include <trireme/parallel/mesh/stage.h>
+#include <trireme/parallel/mesh/stage_memory.h>
 #include <trireme/parallel/mesh/tied_gradients.h>
 #include <trireme/parallel/nn/tensor_parallel_layer.h>
 #include <trireme/parallel/pipeline/pipeline_runner.h>
@@ -45,11 +46,14 @@ class MeshEngine : public Engine {
                              .parameters = as_updated(forms_),
                              .division = setting.division,
                              .blocks = costs_of(setting, blocks, tensors, forms_, measured_)});
-    if (!measured_.empty() && group().rank() == 0)
+    const bool is_cut_by_measure =
+        !plan_.cut->by_hand && plan_.cut->measure != plan::PartitionMeasure::parameters;
+    if (is_cut_by_measure && group().rank() == 0)
       log_info("pipeline.cut {}: {}", setting.division.pipeline.cut, plan_.cut->describe());
     Json facts = {{"strategy", setting.strategy}, {"model", to_json(forms_)}};
     for (auto& [name, part] : plan_.parts()) facts["plan"][name] = std::move(part);
     agree(group(), facts);
+    memory_ = memory_of_stages(setting, plan_, measured_);
     stage_ = stage_of(blocks, tensors, *plan_.cut, *plan_.pipeline, stage_number_);
     for (const NamedTensor& named : whole_.buffers)
       if (stage_.buffers.contains(named.name)) own_buffers_.push_back(named);
@@ -160,6 +164,10 @@ class MeshEngine : public Engine {
   double loss_scale() const override { return scaler_ ? scaler_->scale() : 1.0; }
   MemoryUse memory_use() const override {
     MemoryUse use;
+    use.activation_bytes = runner_->peak_activation_bytes();
+    // Layers are measured whole, so nothing is predicted of their parts.
+    if (dividers().size() == 1)
+      use.predicted_activation_bytes = memory_.peak_bytes[static_cast<size_t>(stage_number_)];
     for (const StateEntry& entry : own_state().tensors)
       if (entry.kind == StateKind::parameter)
         use.parameter_bytes += static_cast<int64_t>(entry.tensor.nbytes());
@@ -257,6 +265,8 @@ class MeshEngine : public Engine {
     }
     runner_.emplace(setting_, setting_.mesh.along(plan::kPipelineAxis), replicas().rank(),
                     *plan_.pipeline, stage_.parts, *keeper_);
+    runner_->decide(decisions_of(memory_, stage_),
+                    memory_.peak_bytes[static_cast<size_t>(stage_number_)]);
   }
 
   // COLLECTIVE along the tensor axis. Each of its ranks has computed the gradients of some
@@ -358,6 +368,7 @@ class MeshEngine : public Engine {
   std::vector<NamedTensor> summed_;        // Their gradients are summed over the tensor axis.
   plan::MeasuredChain measured_;  // The blocks of the whole model; empty if nobody needs them.
   plan::EnginePlan plan_;
+  plan::PipelineMemory memory_;
   const int stage_number_;
   Stage stage_;
   std::vector<NamedTensor> own_buffers_;

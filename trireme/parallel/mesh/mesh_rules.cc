@@ -3,21 +3,12 @@
 
 #include <trireme/base/error.h>
 #include <trireme/parallel/mesh/mesh_rules.h>
-#include <algorithm>
 
 namespace trireme {
 namespace {
 
 [[noreturn]] void refuse_mesh(const std::string& what, const std::string& remedy) {
   throw Error(ErrorCode::unsupported, "parallel", what, remedy);
-}
-
-bool splits_backward(const plan::PipelinePlan& pipeline) {
-  return std::ranges::any_of(pipeline.steps, [](const auto& of_stage) {
-    return std::ranges::any_of(of_stage, [](const plan::PipelineStep& step) {
-      return step.task == plan::PipelineTask::weight_gradient;
-    });
-  });
 }
 
 }  // namespace
@@ -34,7 +25,7 @@ void check_shards(int level, const plan::PipelinePlan& pipeline, const std::stri
                             "shard.level {} has divided before",
                             summed, level),
                 "shard.level 0 or 1");
-  if (level > 1 && splits_backward(pipeline))
+  if (level > 1 && pipeline.splits_backward())
     refuse_mesh(fmt::format("pipeline.schedule computes gradients of weights later than backward "
                             "leaves a block, where shard.level {} reduces them",
                             level),

@@ -12,13 +12,6 @@ bool Stage::counts(const std::string& parameter, int stage) const {
   return found == tied.end() || found->stages.front() == stage;
 }
 
-std::vector<Block> blocks_of(const Model& model) {
-  if (!model.blocks.empty()) return model.blocks;
-  return {{"model", {model.module}, [forward = model.forward](const Tensors& inputs) {
-             return Tensors{forward(inputs)};
-           }}};
-}
-
 std::vector<BlockTensors> tensors_by_block(const std::vector<Block>& blocks,
                                            const ModuleState& whole) {
   std::map<const void*, std::string> names;

@@ -26,8 +26,6 @@ struct Stage {
   bool counts(const std::string& parameter, int stage) const;
 };
 
-// The blocks of a model, or one block that is the whole model if it names none.
-std::vector<Block> blocks_of(const Model& model);
 // By block: the names of its parameters and buffers in the whole model. A tied tensor has its
 // first name.
 struct BlockTensors {

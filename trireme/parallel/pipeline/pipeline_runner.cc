@@ -7,6 +7,7 @@
 
 #include <trireme/base/error.h>
 #include <trireme/base/hash.h>
+#include <trireme/parallel/activation_measure.h>
 #include <trireme/parallel/pipeline/gradient_sums.h>
 #include <trireme/parallel/pipeline/pipeline_runner.h>
 #include <trireme/parallel/sync_batch_norm.h>
@@ -64,6 +65,13 @@ Tensors received(const Tensors& leaves) {
   return tensors;
 }
 
+std::vector<Block> blocks_in(const std::vector<PipelinePart>& parts) {
+  std::vector<Block> blocks;
+  for (const PipelinePart& part : parts)
+    blocks.insert(blocks.end(), part.blocks.begin(), part.blocks.end());
+  return blocks;
+}
+
 }  // namespace
 
 PipelineRunner::PipelineRunner(const EngineSetting& setting, std::shared_ptr<Group> stages,
@@ -76,7 +84,17 @@ PipelineRunner::PipelineRunner(const EngineSetting& setting, std::shared_ptr<Gro
       keeper_(keeper),
       mail_(stages, plan_),
       steps_(plan_.steps[static_cast<size_t>(stages->rank())]),
-      times_(plan_.parts()) {}
+      times_(plan_.parts()),
+      memory_(blocks_in(parts_), storages_of(*setting.model.module), setting.random) {}
+
+void PipelineRunner::decide(const std::vector<plan::MemoryDecision>& decisions,
+                            int64_t peak_bytes) {
+  SwapOptions swap;
+  swap.folder = setting_.memory.swap_dir;
+  swap.limit_bytes = peak_bytes;
+  memory_.decide(decisions, swap);
+  moves_activations_ = !setting_.memory.is_plain();
+}
 
 Contribution PipelineRunner::compute(const StepRequest& request, double scale) {
   // After an error this object is not used again, but nothing of it may outlive an abandoned step.
@@ -99,6 +117,7 @@ Contribution PipelineRunner::compute(const StepRequest& request, double scale) {
   }
   norms.commit();
   mail_.finish();
+  counts_activations_ = moves_activations_;
   return mine;
 }
 
@@ -133,6 +152,11 @@ void PipelineRunner::forward(const plan::PipelineStep& step, const Pass& pass,
   const Batch& batch = pass.microbatches[static_cast<size_t>(step.microbatch)];
   Live live;
   live.inputs = inputs_of(step, batch);
+  const auto count = [&](const Tensors& tensors) {
+    if (!counts_activations_) return;
+    for (auto& hold : memory_.hold(tensors, batch)) live.holds.push_back(std::move(hold));
+  };
+  count(live.inputs);
   setting_.enter(Phase::forward);
   const auto started = std::chrono::steady_clock::now();
   const PipelinePart& own = part(step.part);
@@ -144,12 +168,13 @@ void PipelineRunner::forward(const plan::PipelineStep& step, const Pass& pass,
         run_blocks(own, is_alone ? received(live.inputs) : live.inputs, pass, step.microbatch);
     if (is_last_part(step.part)) {
       const at::Tensor output = only_output(own.blocks, live.outputs);
-      live.outputs = {setting_.loss(output, batch)};
+      live.outputs = {loss_of(output, batch)};
       mine.loss_sum += live.outputs[0].detach().item<double>() * static_cast<double>(batch.size());
       mine.samples += batch.size();
     }
   }
   times_.add(step, seconds_since(started));
+  count(live.outputs);
   if (!is_last_part(step.part)) hand_on(step, live.outputs);
   live_.insert_or_assign({step.part, step.microbatch}, std::move(live));
 }
@@ -166,7 +191,7 @@ Tensors PipelineRunner::inputs_of(const plan::PipelineStep& step, const Batch& b
 }
 
 // Each block draws its random numbers from a seed of its own, so the places of the cuts change
-// nothing.
+// nothing. A block that runs again moves no running statistics: its DeferredBatchNorm is dropped.
 Tensors PipelineRunner::run_blocks(const PipelinePart& own, Tensors tensors, const Pass& pass,
                                    int microbatch) {
   for (size_t i = 0; i < own.blocks.size(); ++i) {
@@ -175,10 +200,19 @@ Tensors PipelineRunner::run_blocks(const PipelinePart& own, Tensors tensors, con
                                     static_cast<uint64_t>(data_rank_),
                                     static_cast<uint64_t>(pass.first_microbatch + microbatch),
                                     static_cast<uint64_t>(own.first_block) + i));
-    tensors = own.blocks[i].forward(tensors);
+    tensors = counts_activations_
+                  ? memory_.output_of(own.first_own + i, tensors,
+                                      pass.microbatches[static_cast<size_t>(microbatch)],
+                                      [] { return std::make_shared<DeferredBatchNorm>(); })
+                  : memory_.blocks()[own.first_own + i].forward(tensors);
     check_outputs(own.blocks[i], tensors);
   }
   return tensors;
+}
+
+at::Tensor PipelineRunner::loss_of(const at::Tensor& output, const Batch& batch) {
+  const auto loss = [&] { return setting_.loss(output, batch); };
+  return counts_activations_ ? memory_.keep("the loss", batch, loss) : loss();
 }
 
 void PipelineRunner::hand_on(const plan::PipelineStep& step, const Tensors& outputs) {
@@ -199,7 +233,10 @@ void PipelineRunner::backward(const plan::PipelineStep& step, const Pass& pass) 
   if (step.task == PipelineTask::input_gradient) {
     live.split.emplace(live.outputs, gradients, live.inputs);
     of_inputs = live.split->input_gradients();
+    live.holds.clear();
+    live.inputs.clear();
     live.outputs.clear();
+    if (counts_activations_) live.holds.push_back(memory_.hold(&live, live.split->kept_bytes()));
   } else {
     torch::autograd::variable_list roots, of_roots;
     for (size_t i = 0; i < live.outputs.size(); ++i)
@@ -264,7 +301,8 @@ at::Tensor PipelineRunner::evaluate(const Batch& batch) {
   for (const PipelinePart& own : parts_) {
     const plan::PipelineStep step{PipelineTask::forward, 0, own.number};
     Tensors tensors = inputs_of(step, batch);
-    for (const Block& block : own.blocks) tensors = block.forward(tensors);
+    for (size_t i = 0; i < own.blocks.size(); ++i)
+      tensors = memory_.blocks()[own.first_own + i].forward(tensors);
     if (is_last_part(own.number)) return only_output(own.blocks, tensors);
     hand_on(step, tensors);
   }

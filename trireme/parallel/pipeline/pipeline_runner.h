@@ -4,6 +4,7 @@
 // backward ends at them, and their gradients go to the part before it (Huang et al. 2019, "GPipe",
 // section 2.2).
 #pragma once
+#include <trireme/parallel/activation_memory.h>
 #include <trireme/parallel/engine.h>
 #include <trireme/parallel/mesh/parameter_keeper.h>
 #include <trireme/parallel/pipeline/activation_mail.h>
@@ -34,6 +35,10 @@ class PipelineRunner {
   PipelineRunner(const EngineSetting& setting, std::shared_ptr<Group> stages, int data_rank,
                  const plan::PipelinePlan& plan, std::vector<PipelinePart> parts,
                  ParameterKeeper& keeper);
+  // What happens to the activations of the stage's blocks, before the first step. At the beginning
+  // all are kept. `peak_bytes`: the bytes that they are predicted to take, to which swapping keeps.
+  // Throws as ActivationMemory::decide() does.
+  void decide(const std::vector<plan::MemoryDecision>& decisions, int64_t peak_bytes);
 
   // COLLECTIVE along the pipeline. Leaves the gradients of the stage's parameters in .grad:
   // `scale` x this replica's part of the gradient of the mean loss over the global batch. Only the
@@ -43,6 +48,10 @@ class PipelineRunner {
   // others an undefined tensor.
   at::Tensor evaluate(const Batch& batch);
   PartTimes& times() { return times_; }
+  // The most bytes of activations that were held at a time: those that autograd saved, the inputs
+  // and outputs of parts, and the gradients between the halves of a split backward. If all are
+  // kept, the first step tells, so that the others need not be counted.
+  int64_t peak_activation_bytes() const { return memory_.bytes().peak(); }
   // Takes part in what other replicas do in evaluate().
   void evaluate_without_samples();
 
@@ -51,6 +60,7 @@ class PipelineRunner {
   struct Live {
     Tensors inputs, outputs;
     std::optional<pipeline::SplitBackward> split;  // Between its halves.
+    ActivationMemory::Holds holds;                 // They end before the tensors do.
   };
   // The micro-batches of one pass over the schedule.
   struct Pass {
@@ -66,6 +76,7 @@ class PipelineRunner {
   void end_backward(const plan::PipelineStep& step);
   Tensors inputs_of(const plan::PipelineStep& step, const Batch& batch);
   Tensors run_blocks(const PipelinePart& part, Tensors tensors, const Pass& pass, int microbatch);
+  at::Tensor loss_of(const at::Tensor& output, const Batch& batch);
   void hand_on(const plan::PipelineStep& step, const Tensors& outputs);
   Tensors gradients_for(const plan::PipelineStep& step, const Live& live, const Pass& pass);
   const PipelinePart& part(int number) const;
@@ -83,6 +94,8 @@ class PipelineRunner {
   // The tensors that parts of this stage hand each other.
   std::map<std::pair<int, int>, std::vector<ActivationMail::Item>> inputs_, gradients_;
   PartTimes times_;
+  ActivationMemory memory_;
+  bool moves_activations_ = false, counts_activations_ = true;
 };
 
 }  // namespace trireme

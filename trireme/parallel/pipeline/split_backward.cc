@@ -186,15 +186,18 @@ void SplitBackward::State::prepare_second() {
   for (const Edge& other : others) cut_edges(*other.function);
   others.clear();
   std::set<const void*> counted;
+  const auto count = [&](const at::Tensor& gradient) {
+    if (gradient.has_storage() && counted.insert(gradient.storage().unsafeGetStorageImpl()).second)
+      kept_bytes += static_cast<int64_t>(gradient.storage().nbytes());
+  };
+  for (const at::Tensor& gradient : second.gradients) count(gradient);
   for (DeferredNode& one : deferred) {
     cut_edges(*one.node.function);
     for (auto& [k, edge] : one.edges) one.node.function->next_edges()[k] = std::move(edge);
     for (size_t i = 0; i < one.gradients.size(); ++i) {
       const at::Tensor& gradient = one.gradients[i];
       if (!gradient.defined()) continue;
-      if (gradient.has_storage() &&
-          counted.insert(gradient.storage().unsafeGetStorageImpl()).second)
-        kept_bytes += static_cast<int64_t>(gradient.storage().nbytes());
+      count(gradient);
       second.add({one.node.function, static_cast<uint32_t>(i)}, gradient);
     }
   }
