@@ -220,15 +220,6 @@ TEST_P(ShardLevels, RefuseOptimizersThatMayNotUpdateRows) {
               AllOf(HasSubstr("update its rows"), HasSubstr("shard.level 0")));
 }
 
-TEST(KeepShardsWithoutBlocks, LevelThreeNamesTheRemedy) {
-  const auto groups = tests::thread_groups(2);
-  ParameterKeeperSetting setting;
-  setting.replicas = groups[0];
-  setting.optimizer = SGD{.lr = 0.1};
-  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { keep_shards(std::move(setting), 3); }),
-              HasSubstr("blocks()"));
-}
-
 // Eight equal blocks.
 struct Tower : torch::nn::Module {
   static constexpr int kBlocks = 8, kWidth = 128;

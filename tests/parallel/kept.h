@@ -69,6 +69,7 @@ class Kept {
     setting.blocks = net->blocks();
     bool enters = false;
     for (const Block& block : setting.blocks) {
+      setting.leaves_backward.push_back(enters);
       for (const auto& module : block.modules)
         for (const at::Tensor& tensor : module->parameters())
           enters = enters || tensor.requires_grad();
@@ -88,9 +89,10 @@ class Kept {
       const Data part = mine.share(pass, passes);
       if (part.size() == 0) {
         keeper->forward_without_samples(0, blocks.size());
-        keeper->backward_without_samples(0, blocks.size());
+        keeper->backward_begins(BackwardPart::all, 0, blocks.size());
       } else {
         const at::Tensor loss = at::cross_entropy_loss(forward(part.x).to(at::kDouble), part.y);
+        keeper->backward_begins(BackwardPart::all, 0, blocks.size());
         (loss * (static_cast<double>(part.size()) / static_cast<double>(whole.size()))).backward();
       }
       keeper->backward_ended();

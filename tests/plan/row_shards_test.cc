@@ -159,10 +159,22 @@ TEST(RowShards, AreEqualForEqualInput) {
               plan_row_shards(model.params, model.blocks, 3).to_json());
 }
 
-TEST(RowShards, SayHowManyBytesEachRankOwns) {
-  const std::vector<TensorSpec> params = {{"weight", {4096, 64}}};
-  EXPECT_THAT(plan_row_shards(params, Blocks{{0}}, 2).describe(params),
-              HasSubstr("rank 1: 524.3 KB of parameters"));
+// Ranks of several stages have a tied weight beside other parameters.
+TEST(RowShards, GiveOutSomeRowsEvenlyWhateverTheOtherParametersAre) {
+  for (const std::vector<int64_t>& shape :
+       std::vector<std::vector<int64_t>>{{1, 7}, {5, 3}, {37, 11}, {840, 64}, {7, 999, 2}}) {
+    const std::vector<TensorSpec> here = {{"tied", shape}, {"other", {51, 11}}},
+                                  there = {{"more", {1000, 3}}, {"last", {3}}, {"tied", shape}};
+    for (const int ranks : {2, 3, 5}) {
+      const RowShards first = plan_row_shards(here, Blocks{{0, 1}}, ranks, {.evenly = {0}}),
+                      second = plan_row_shards(there, Blocks{{0}, {1, 2}}, ranks, {.evenly = {2}});
+      check(first, here);
+      check(second, there);
+      EXPECT_EQ(first.rows[0], second.rows[2]);
+      for (const RowRange& rows : first.rows[0])
+        EXPECT_LE(rows.count(), shape[0] / ranks + 1) << shape[0] << " on " << ranks;
+    }
+  }
 }
 
 TEST(RowShards, RefuseWrongInput) {

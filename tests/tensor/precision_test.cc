@@ -73,14 +73,17 @@ TEST(ParameterAverage, FollowsTheParametersByItsDecay) {
   EXPECT_EQ(average.averages()[0][0].item<float>(), 1);
   average.update();
   EXPECT_EQ(average.averages()[0][0].item<float>(), 1.75);
-  const at::Tensor memory = parameter.detach();
+  const at::Tensor row = parameter.detach().narrow(0, 1, 1);
+  const auto version = parameter._version();
   {
     const ParameterAverage::InUse use(&average);
     EXPECT_EQ(parameter[0].item<float>(), 1.75);
-    EXPECT_EQ(memory[0].item<float>(), 4);
+    EXPECT_EQ(row.item<float>(), 1.75);
+    EXPECT_EQ(average.averages()[0][0].item<float>(), 1.75);
   }
-  EXPECT_EQ(parameter.data_ptr(), memory.data_ptr());
+  EXPECT_EQ(parameter._version(), version);
   EXPECT_EQ(parameter[0].item<float>(), 4);
+  EXPECT_EQ(row.item<float>(), 4);
   average.reset();
   EXPECT_EQ(average.averages()[0][0].item<float>(), 4);
   const ParameterAverage::InUse none(nullptr);

@@ -38,6 +38,57 @@ struct DropoutClassifier : Classifier {
   }
 };
 
+// Six blocks of odd sizes. The third one's output also goes past the next two, to the last one,
+// and the fifth has a parameter without dimensions.
+struct Chain : torch::nn::Module {
+  struct Factor : torch::nn::Module {
+    at::Tensor value = register_parameter("value", at::ones({}));
+  };
+  explicit Chain(double dropout = 0) : rate(dropout) {
+    layers.push_back(register_module("in", torch::nn::Linear(5, 9)));
+    for (int i = 1; i < 5; ++i)
+      layers.push_back(register_module("hidden" + std::to_string(i), torch::nn::Linear(9, 9)));
+    layers.push_back(register_module("out", torch::nn::Linear(9, 3)));
+  }
+  at::Tensor forward(const at::Tensor& x) { return output_of(blocks(), {x}); }
+  std::vector<Block> blocks() {
+    std::vector<Block> blocks;
+    for (size_t i = 0; i < layers.size(); ++i)
+      blocks.push_back(
+          {"block" + std::to_string(i), {layers[i].ptr()}, [this, i](const Tensors& all) {
+             at::Tensor x = layers[i]->forward(all[0]);
+             if (i + 1 < layers.size()) x = at::tanh(x);
+             if (rate > 0) x = at::dropout(x, rate, is_training());
+             if (i == 2) return Tensors{x, x};
+             if (i == 3) return Tensors{x, all[1]};
+             if (i == 4) return Tensors{x * factor->value + all[1]};
+             return Tensors{x};
+           }});
+    blocks[4].modules.push_back(factor);
+    return blocks;
+  }
+  double rate;
+  std::vector<torch::nn::Linear> layers;
+  std::shared_ptr<Factor> factor = register_module("factor", std::make_shared<Factor>());
+};
+
+// The first and the last block have one weight.
+struct Tied : torch::nn::Module {
+  at::Tensor forward(const at::Tensor& x) { return output_of(blocks(), {x}); }
+  std::vector<Block> blocks() {
+    return {{"in", {in.ptr()}, [this](const Tensors& x) { return Tensors{at::tanh(in(x[0]))}; }},
+            {"middle",
+             {middle.ptr()},
+             [this](const Tensors& x) { return Tensors{at::tanh(middle(x[0]))}; }},
+            {"back", {in.ptr(), out.ptr()}, [this](const Tensors& x) {
+               return Tensors{out(at::matmul(x[0], in->weight))};
+             }}};
+  }
+  torch::nn::Linear in = register_module("in", torch::nn::Linear(5, 8)),
+                    middle = register_module("middle", torch::nn::Linear(8, 8)),
+                    out = register_module("out", torch::nn::Linear(5, 3));
+};
+
 template <typename Net = Classifier>
 Job job(OptimizerFactory optimizer = SGD{.lr = 0.1, .momentum = 0.9}) {
   Job job;

@@ -1,9 +1,6 @@
 // Runs of the Trainer whose ranks have stages of the model: the same losses as on one device.
 #include "jobs.h"
 
-#include <ATen/core/grad_mode.h>
-#include <torch/nn/modules/embedding.h>
-#include <torch/nn/modules/normalization.h>
 // This header must come after those of torch.
 #include <gmock/gmock.h>
 
@@ -16,55 +13,12 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using tests::Chain;
 using tests::clouds;
 using tests::difference;
 using tests::fit;
 using tests::Folder;
-
-// Six blocks. The third one's output also goes past the next two, to the last one.
-struct Chain : torch::nn::Module {
-  explicit Chain(double dropout = 0) : rate(dropout) {
-    layers.push_back(register_module("in", torch::nn::Linear(5, 8)));
-    for (int i = 1; i < 5; ++i)
-      layers.push_back(register_module("hidden" + std::to_string(i), torch::nn::Linear(8, 8)));
-    layers.push_back(register_module("out", torch::nn::Linear(8, 3)));
-  }
-  at::Tensor forward(const at::Tensor& x) { return output_of(blocks(), {x}); }
-  std::vector<Block> blocks() {
-    std::vector<Block> blocks;
-    for (size_t i = 0; i < layers.size(); ++i)
-      blocks.push_back(
-          {"block" + std::to_string(i), {layers[i].ptr()}, [this, i](const Tensors& all) {
-             at::Tensor x = layers[i]->forward(all[0]);
-             if (i + 1 < layers.size()) x = at::tanh(x);
-             if (rate > 0) x = at::dropout(x, rate, is_training());
-             if (i == 2) return Tensors{x, x};
-             if (i == 3) return Tensors{x, all[1]};
-             if (i == 4) return Tensors{x + all[1]};
-             return Tensors{x};
-           }});
-    return blocks;
-  }
-  double rate;
-  std::vector<torch::nn::Linear> layers;
-};
-
-// The first and the last block have one weight.
-struct Tied : torch::nn::Module {
-  at::Tensor forward(const at::Tensor& x) { return output_of(blocks(), {x}); }
-  std::vector<Block> blocks() {
-    return {{"in", {in.ptr()}, [this](const Tensors& x) { return Tensors{at::tanh(in(x[0]))}; }},
-            {"middle",
-             {middle.ptr()},
-             [this](const Tensors& x) { return Tensors{at::tanh(middle(x[0]))}; }},
-            {"back", {in.ptr(), out.ptr()}, [this](const Tensors& x) {
-               return Tensors{out(at::matmul(x[0], in->weight))};
-             }}};
-  }
-  torch::nn::Linear in = register_module("in", torch::nn::Linear(5, 8)),
-                    middle = register_module("middle", torch::nn::Linear(8, 8)),
-                    out = register_module("out", torch::nn::Linear(5, 3));
-};
+using tests::Tied;
 
 struct Normed : torch::nn::Module {
   at::Tensor forward(const at::Tensor& x) { return output_of(blocks(), {x}); }
@@ -227,6 +181,7 @@ struct InPlace : Chain {
              at::Tensor x = all[0];
              return Tensors{layers[i]->forward(i > 0 ? x.relu_() : x)};
            }});
+    blocks[4].modules.push_back(factor);
     return blocks;
   }
 };
@@ -272,6 +227,20 @@ TEST(PipelineRun, EachCutLoadsTheCheckpointOfAnyOther) {
       EXPECT_EQ(report.resumed_from_step, 5);
       EXPECT_LT(difference(report.loss_history, reference.loss_history), 1e-10);
     }
+}
+
+TEST(PipelineRun, EvaluatesTheAveragesOfItsParameters) {
+  const auto averaged = [](TrainerOptions options) {
+    options.ema_decay = 0.8;
+    return options;
+  };
+  for (const Job& job : {chain_job(), chain_job<Tied>()}) {
+    const Report reference = run(averaged(options_of(1, 0)), job);
+    EXPECT_GT(std::abs(reference.eval->loss - run(options_of(1, 0), job).eval->loss), 1e-6);
+    for (const auto& [ranks, stages] : {std::pair(2, 2), std::pair(3, 3), std::pair(4, 2)})
+      expect_same(run(averaged(options_of(ranks, stages)), job), reference,
+                  fmt::format("{} ranks, {} stages", ranks, stages));
+  }
 }
 
 TEST(PipelineRun, WrongNumbersAreRefusedBeforeTheFirstStep) {

@@ -2,8 +2,12 @@
 // that any other run can load.
 #include "jobs.h"
 
+#include <torch/nn/modules/normalization.h>
 // This header must come after those of torch.
 #include <gmock/gmock.h>
+
+#include <trireme/parallel/nn/layer_norm.h>
+#include <trireme/parallel/nn/linear.h>
 
 #include "../base/expect_error.h"
 
@@ -11,50 +15,91 @@ namespace trireme::sharded_run_test {
 namespace {
 
 using ::testing::HasSubstr;
+using tests::Chain;
 using tests::clouds;
 using tests::difference;
 using tests::fit;
 using tests::Folder;
+using tests::Tied;
 
 constexpr double kClose = 1e-10;
-
-// Four blocks, with a parameter of no dimensions and odd sizes.
-struct Chain : torch::nn::Module {
-  Chain() {
-    layers.push_back(register_module("in", torch::nn::Linear(5, 9)));
-    for (int i = 1; i < 3; ++i)
-      layers.push_back(register_module("hidden" + std::to_string(i), torch::nn::Linear(9, 9)));
-    layers.push_back(register_module("out", torch::nn::Linear(9, 3)));
-  }
-  at::Tensor forward(const at::Tensor& x) { return output_of(blocks(), {x}); }
-  std::vector<Block> blocks() {
-    std::vector<Block> blocks;
-    for (size_t i = 0; i < layers.size(); ++i)
-      blocks.push_back(
-          {"block" + std::to_string(i), {layers[i].ptr()}, [this, i](const Tensors& all) {
-             const at::Tensor x = layers[i]->forward(all[0]);
-             return Tensors{i + 1 < layers.size() ? at::tanh(x) : x};
-           }});
-    return blocks;
-  }
-  std::vector<torch::nn::Linear> layers;
-};
 
 Job chain(const OptimizerFactory& optimizer = Adam{.lr = 0.01}) {
   return tests::job<Chain>(optimizer);
 }
 
+// Layers that a tensor axis divides, with norms and a bias whose gradients its ranks add up.
+struct Divided : torch::nn::Module {
+  static constexpr int64_t kTokens = 4, kWidth = 6;
+  at::Tensor forward(const at::Tensor& x) { return output_of(blocks(), {x}); }
+  std::vector<Block> blocks() {
+    return {{"in",
+             {in.ptr()},
+             [this](const Tensors& x) { return Tensors{in(x[0]).view({-1, kTokens, kWidth})}; }},
+            {"middle",
+             {norm.ptr(), columns.ptr(), rows.ptr()},
+             [this](const Tensors& x) {
+               const at::Tensor tokens = nn::divide_tokens(x[0], norm->ranks());
+               const at::Tensor inner = at::tanh(columns(norm(tokens)));
+               return Tensors{nn::gather_tokens(tokens + rows(inner), norm->ranks())};
+             }},
+            {"out", {out.ptr()}, [this](const Tensors& x) {
+               return Tensors{out(x[0].reshape({x[0].size(0), -1}))};
+             }}};
+  }
+  torch::nn::Linear in = register_module("in", torch::nn::Linear(5, kTokens* kWidth));
+  nn::SequenceLayerNorm norm = register_module("norm", nn::SequenceLayerNorm(kWidth));
+  nn::ColumnLinear columns = register_module(
+      "columns",
+      nn::ColumnLinear(nn::ColumnLinearOptions{.in = kWidth, .out = 11, .takes_tokens = true}));
+  nn::RowLinear rows = register_module(
+      "rows", nn::RowLinear(nn::RowLinearOptions{.in = 11, .out = kWidth, .gives_tokens = true}));
+  torch::nn::Linear out = register_module("out", torch::nn::Linear(kTokens* kWidth, 3));
+};
+
+// Blocks whose weights are computed from parameters, so backward needs the parameters' values to
+// get the gradients of weights; and norms, whose gradients belong to the first half of a backward.
+struct Computed : torch::nn::Module {
+  Computed() {
+    for (int i = 0; i < 4; ++i) {
+      layers.push_back(
+          register_module("layer" + std::to_string(i), torch::nn::Linear(i == 0 ? 5 : 9, 9)));
+      norms.push_back(register_module("norm" + std::to_string(i),
+                                      torch::nn::LayerNorm(torch::nn::LayerNormOptions({9}))));
+    }
+  }
+  at::Tensor forward(const at::Tensor& x) { return output_of(blocks(), {x}); }
+  std::vector<Block> blocks() {
+    std::vector<Block> blocks;
+    for (size_t i = 0; i < layers.size(); ++i)
+      blocks.push_back({"block" + std::to_string(i),
+                        {layers[i].ptr(), norms[i].ptr()},
+                        [this, i](const Tensors& all) {
+                          const at::Tensor weight = layers[i]->weight * layers[i]->weight.exp();
+                          const at::Tensor x = at::linear(all[0], weight, layers[i]->bias);
+                          return Tensors{norms[i](at::tanh(x))};
+                        }});
+    return blocks;
+  }
+  std::vector<torch::nn::Linear> layers;
+  std::vector<torch::nn::LayerNorm> norms;
+};
+
 struct Layout {
-  int ranks = 1, level = 0, stages = 1;
+  int ranks = 1, level = 0, stages = 1, tensor = 1;
+  std::string schedule = "1f1b";
   std::string describe() const {
-    return fmt::format("{} ranks, level {}, {} stages", ranks, level, stages);
+    return fmt::format("{} ranks, level {}, {} stages, {}, tensor axis {}", ranks, level, stages,
+                       schedule, tensor);
   }
 };
 TrainerOptions options_of(const Layout& layout) {
   TrainerOptions options = tests::options(layout.ranks);
-  if (layout.level == 0 && layout.stages == 1) return options;
-  options.strategy = layout.stages > 1 ? "pipeline" : "sharded";
+  if (layout.level == 0 && layout.stages == 1 && layout.tensor == 1) return options;
+  options.strategy = layout.stages > 1 ? "pipeline" : layout.tensor > 1 ? "tensor" : "sharded";
   options.division.mesh.pipeline = layout.stages;
+  options.division.mesh.tensor = layout.tensor;
+  options.division.pipeline.schedule = layout.schedule;
   options.division.shard.level = layout.level;
   options.share_parameters = false;
   return options;
@@ -120,6 +165,69 @@ TEST(ShardedRun, ComposesWithStages) {
   }
 }
 
+// Each of the stages owns the same rows of a tied weight.
+TEST(ShardedRun, ComposesWithWeightsTiedOverStages) {
+  TrainerOptions reference = options_of({});
+  reference.clip_norm = 0.05;
+  for (const OptimizerFactory& optimizer :
+       {OptimizerFactory(Adam{.lr = 0.01}), OptimizerFactory(Lamb{.lr = 0.01})}) {
+    const Job job = tests::job<Tied>(optimizer);
+    const Report alone = run(reference, job);
+    for (const int level : {1, 2, 3})
+      for (const Layout& layout :
+           {Layout{4, level, 2}, Layout{6, level, 2}, Layout{6, level, 3}}) {
+        TrainerOptions options = options_of(layout);
+        options.clip_norm = reference.clip_norm;
+        expect_same(run(options, job), alone, layout.describe());
+      }
+  }
+}
+
+TEST(ShardedRun, ComposesWithBackwardsInTwoHalves) {
+  for (const Job& job : {chain(), tests::job<Computed>(), tests::job<Tied>()}) {
+    // The last batch has 10 samples: some micro-batches have samples on one replica only.
+    const Report reference = run(options_of({}), job);
+    for (const std::string schedule : {"zbh1", "zbh2", "zbv"})
+      for (const int level : {2, 3}) {
+        if (schedule == "zbv" && job.model().blocks.size() < 4) continue;
+        const Layout layout{.ranks = 4, .level = level, .stages = 2, .schedule = schedule};
+        expect_same(run(options_of(layout), job), reference, layout.describe());
+      }
+  }
+}
+
+TEST(ShardedRun, ComposesWithDividedLayers) {
+  const Job job = tests::job<Divided>(Adam{.lr = 0.01});
+  const Report reference = run(options_of({}), job);
+  for (const int level : {0, 1, 2, 3})
+    for (const Layout& layout : {Layout{4, level, 1, 2}, Layout{8, level, 2, 2}})
+      expect_same(run(options_of(layout), job), reference, layout.describe());
+}
+
+TEST(ShardedRun, EvaluatesAndSavesTheAveragesOfItsParameters) {
+  const auto averaged = [](const Layout& layout) {
+    TrainerOptions options = options_of(layout);
+    options.ema_decay = 0.8;
+    return options;
+  };
+  const Report reference = run(averaged({}));
+  EXPECT_GT(std::abs(reference.eval->loss - run(options_of({})).eval->loss), 1e-6);
+  const std::vector<Layout> layouts = {{2, 1}, {3, 3}, {1, 0}, {4, 2, 2}, {6, 3, 2}};
+  for (const Layout& layout : layouts)
+    expect_same(run(averaged(layout)), reference, layout.describe());
+  for (const Layout& first : layouts)
+    for (const Layout& second : layouts) {
+      const Folder folder;
+      TrainerOptions options = averaged(first);
+      options.checkpoint.dir = folder.path();
+      options.epochs = 1;
+      run(options);
+      options = averaged(second);
+      options.checkpoint.dir = folder.path();
+      expect_same(run(options), reference, first.describe() + ", then " + second.describe());
+    }
+}
+
 TEST(ShardedRun, TrainsInSixteenBitsAsCopiesDo) {
   const auto in_bfloat16 = [](const Layout& layout) {
     TrainerOptions options = options_of(layout);
@@ -172,9 +280,6 @@ TEST(ShardedRun, RefusesWhatCannotBeDivided) {
   const auto refusal = [](ErrorCode code, const TrainerOptions& options, const Job& job) {
     return message_of(code, [&] { run(options, job); });
   };
-  TrainerOptions split = options_of({4, 2, 2});
-  split.division.pipeline.schedule = "zbh1";
-  EXPECT_THAT(refusal(ErrorCode::unsupported, split, chain()), HasSubstr("shard.level 1"));
   EXPECT_THAT(refusal(ErrorCode::invalid_argument, options_of({2, 3}), tests::job()),
               HasSubstr("blocks"));
 }

@@ -49,7 +49,6 @@ config::Registry<Strategy>& known_strategies() {
                               .loss_scaling = true,
                               .memory = true,
                               .equal_replicas = false,
-                              .averages = false,
                               .divides = true},
                              needs_of_mesh};
   static const Strategy sharded{make_sharded_engine, mesh.features, mesh.needs};

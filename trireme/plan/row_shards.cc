@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <trireme/base/error.h>
-#include <trireme/base/units.h>
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -86,7 +85,8 @@ class RowPlanner {
   void add_together(RowUnit unit) {
     // The finest parts come last, so that they level out what the coarser ones left.
     std::vector<int> order = unit.params;
-    std::ranges::stable_sort(order, [&](int a, int b) { return grain(a) > grain(b); });
+    std::ranges::stable_sort(order, std::greater<>(),
+                             [&](int param) { return std::pair(is_even(param), grain(param)); });
     for (const int param : order) give_out(param);
     std::vector<int64_t> used(ranks_, 0);
     unit.offsets.resize(ranks_);
@@ -100,6 +100,7 @@ class RowPlanner {
     plan_.units.push_back(std::move(unit));
   }
 
+  bool is_even(int param) const { return options_.evenly.contains(param); }
   bool is_cut(const TensorSpec& spec) const {
     return spec.shape.front() > 1 &&
            spec.bytes() >= kSmallestPartBytes * static_cast<int64_t>(ranks_);
@@ -114,7 +115,9 @@ class RowPlanner {
     const TensorSpec& spec = spec_of(param);
     std::vector<int64_t>& bytes = owned(spec);
     std::vector<int64_t> wanted(ranks_, 0);  // In the proportions in which the rows are given.
-    if (is_cut(spec)) {
+    if (is_even(param)) {
+      wanted.assign(ranks_, 1);
+    } else if (is_cut(spec)) {
       const int64_t level = level_after(bytes, spec.bytes());
       for (size_t rank = 0; rank < ranks_; ++rank)
         wanted[rank] = std::max<int64_t>(0, level - bytes[rank]);
@@ -229,19 +232,6 @@ int64_t RowShards::elements_of(int rank, std::span<const TensorSpec> params,
     if (!rows[i].empty() && params[i].trainable == trainable)
       elements += rows[i][static_cast<size_t>(rank)].count() * row_elements(params[i]);
   return elements;
-}
-
-std::string RowShards::describe(std::span<const TensorSpec> params) const {
-  std::string text = fmt::format("{} units of rows on {} ranks\n", units.size(), ranks);
-  for (int rank = 0; rank < ranks; ++rank) {
-    int64_t bytes = 0;
-    for (size_t i = 0; i < params.size(); ++i)
-      if (!rows[i].empty())
-        bytes += rows[i][static_cast<size_t>(rank)].count() * row_elements(params[i]) *
-                 bytes_of(params[i].dtype);
-    text += fmt::format("rank {}: {} of parameters\n", rank, format_bytes(bytes));
-  }
-  return text;
 }
 
 Json RowShards::to_json() const {

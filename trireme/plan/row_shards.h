@@ -7,6 +7,7 @@
 #include <trireme/base/json.h>
 #include <trireme/plan/bucket_plan.h>
 #include <cstdint>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -48,21 +49,22 @@ struct RowShards {
   // The elements of the parameters (the trainable ones, or those that are frozen) that a rank owns
   // and divides with others.
   int64_t elements_of(int rank, std::span<const TensorSpec> params, bool trainable = true) const;
-  // One line for each rank, for logs.
-  std::string describe(std::span<const TensorSpec> params) const;
   Json to_json() const;
 };
 
 struct RowShardOptions {
   BucketOptions buckets;       // The size of a unit of several parameters.
   bool divide_frozen = false;  // Otherwise every rank owns those that are not trained.
+  // Parameters whose rows are given out evenly, whatever the other ones are. Ranks that have such
+  // a parameter in another mesh position, beside other parameters, then own the same rows of it.
+  std::set<int> evenly;
 };
 
 // blocks[b]: the parameters that block b of the model uses. A tied parameter may be in several
 // blocks; one that is in none counts as used by all. Parameters without dimensions or elements are
 // not divided. A small parameter belongs to one rank, chosen so that all ranks own equally many
-// bytes; after each unit the ranks differ by about one row. Throws Error(invalid_argument) if
-// there is no rank, or naming a block and parameter that do not fit.
+// bytes; after each unit the ranks differ by about one row, apart from those cut `evenly`. Throws
+// Error(invalid_argument) if there is no rank, or naming a block and parameter that do not fit.
 RowShards plan_row_shards(std::span<const TensorSpec> params,
                           std::span<const std::vector<int>> blocks, int ranks,
                           const RowShardOptions& options = {});

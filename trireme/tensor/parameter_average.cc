@@ -33,15 +33,16 @@ void ParameterAverage::reset() const {
 
 ParameterAverage::InUse::InUse(const ParameterAverage* average) : average_(average) {
   if (average_ == nullptr) return;
-  for (size_t i = 0; i < average_->parameters_.size(); ++i) {
-    const at::Tensor& parameter = average_->parameters_[i];
-    own_.push_back(parameter.detach());
-    parameter.set_data(average_->averages_[i].to(parameter.scalar_type()));
-  }
+  const at::NoGradGuard no_grad;
+  for (const at::Tensor& parameter : average_->parameters_)
+    own_.push_back(parameter.detach().clone());
+  for (size_t i = 0; i < own_.size(); ++i)
+    average_->parameters_[i].variable_data().copy_(average_->averages_[i]);
 }
 
 ParameterAverage::InUse::~InUse() {
-  for (size_t i = 0; i < own_.size(); ++i) average_->parameters_[i].set_data(own_[i]);
+  const at::NoGradGuard no_grad;
+  for (size_t i = 0; i < own_.size(); ++i) average_->parameters_[i].variable_data().copy_(own_[i]);
 }
 
 }  // namespace trireme

@@ -17,9 +17,10 @@ class ParameterAverage {
   void reset() const;
   // The averages in the order of the parameters, at least float32.
   const std::vector<at::Tensor>& averages() const { return averages_; }
+  const std::vector<at::Tensor>& parameters() const { return parameters_; }
 
-  // While an InUse lives, the parameters are the averages. The parameters' own memory does not
-  // change, because other tensors may share it.
+  // While an InUse lives, the parameters have the values of the averages, in their own memory. No
+  // version changes.
   class InUse {
    public:
     explicit InUse(const ParameterAverage* average);  // With null nothing changes.

@@ -5,6 +5,7 @@
 #include <trireme/comm/dtype.h>
 #include <trireme/tensor/hollow.h>
 #include <trireme/train/replica_model.h>
+#include <algorithm>
 
 namespace trireme {
 namespace {
@@ -20,6 +21,13 @@ int64_t elements_of(const std::vector<NamedTensor>& tensors) {
   int64_t elements = 0;
   for (const auto& [name, tensor] : tensors) elements += tensor.numel();
   return elements;
+}
+
+// Whether tensors lie where others lay before.
+bool are_in_place(const std::vector<at::Tensor>& now, const std::vector<at::Tensor>& before) {
+  return std::ranges::equal(now, before, [](const at::Tensor& a, const at::Tensor& b) {
+    return a.numel() == 0 || (a.is_alias_of(b) && a.storage_offset() == b.storage_offset());
+  });
 }
 
 }  // namespace
@@ -54,31 +62,34 @@ void ReplicaModel::drop_gradients() {
   for (const auto& [name, tensor] : tensors_.parameters) tensor.mutable_grad().reset();
 }
 
-std::vector<at::Tensor> ReplicaModel::trainable() const {
-  std::vector<at::Tensor> tensors;
+void ReplicaModel::begin_averages(double decay, const StateView& state) {
+  std::set<std::string> trained;
   for (const auto& [name, tensor] : tensors_.parameters)
-    if (tensor.requires_grad()) tensors.push_back(tensor);
-  return tensors;
+    if (tensor.requires_grad()) trained.insert(name);
+  std::vector<at::Tensor> parameters;
+  StateView view;
+  for (const StateEntry& entry : state) {
+    if (entry.kind != StateKind::parameter || !trained.contains(entry.slice.tensor)) continue;
+    parameters.push_back(entry.tensor);
+    view.push_back({entry.slice, {}, StateKind::average});
+  }
+  const bool has_same_slices =
+      std::ranges::equal(view, averages_, {}, &StateEntry::slice, &StateEntry::slice);
+  if (average_ && has_same_slices && are_in_place(parameters, average_->parameters())) return;
+  average_.emplace(decay, std::move(parameters));
+  const at::NoGradGuard no_grad;
+  for (size_t i = 0; i < view.size(); ++i) {
+    view[i].tensor = average_->averages()[i];
+    if (has_same_slices) view[i].tensor.copy_(averages_[i].tensor);
+  }
+  averages_ = std::move(view);
 }
-
-void ReplicaModel::begin_averages(double decay) { average_.emplace(decay, trainable()); }
 
 void ReplicaModel::begin_averages_anew_but(const std::set<std::string>& found) {
   const at::NoGradGuard no_grad;
-  const std::vector<at::Tensor> parameters = trainable();
-  const StateView view = averages();
-  for (size_t i = 0; i < view.size(); ++i)
-    if (!found.contains(name_in_file(view[i], 0))) view[i].tensor.copy_(parameters[i]);
-}
-
-StateView ReplicaModel::averages() const {
-  StateView view;
-  if (!average_) return view;
-  size_t next = 0;
-  for (const auto& [name, tensor] : tensors_.parameters)
-    if (tensor.requires_grad())
-      view.push_back(whole(name, average_->averages()[next++], StateKind::average));
-  return view;
+  for (size_t i = 0; i < averages_.size(); ++i)
+    if (!found.contains(name_in_file(averages_[i], 0)))
+      averages_[i].tensor.copy_(average_->parameters()[i]);
 }
 
 void ReplicaModel::put_aside() {
@@ -86,9 +97,8 @@ void ReplicaModel::put_aside() {
   for (const auto* const part : {&tensors_.parameters, &tensors_.buffers})
     for (const auto& [name, tensor] : *part)
       if (!is_hollow(tensor)) aside_.emplace_back(tensor, tensor.detach().clone());
-  if (average_)
-    for (const at::Tensor& average : average_->averages())
-      aside_.emplace_back(average, average.clone());
+  for (const StateEntry& entry : averages_)
+    aside_.emplace_back(entry.tensor, entry.tensor.clone());
 }
 
 void ReplicaModel::put_back() {

@@ -37,12 +37,13 @@ class ReplicaModel {
   // Gradients may come from a step that was abandoned.
   void drop_gradients();
 
-  // Averages begin as the parameters are now.
-  void begin_averages(double decay);
+  // Averages of the trained parameters in an engine's state, of those slices that this rank has.
+  // They begin as the parameters are now, or keep their values if the slices are those of before.
+  void begin_averages(double decay, const StateView& state);
   // Averages that were not found become the parameters, as at the start of training.
   void begin_averages_anew_but(const std::set<std::string>& found);
   const ParameterAverage* average() const { return average_ ? &*average_ : nullptr; }
-  StateView averages() const;
+  const StateView& averages() const { return averages_; }
 
   // Copies the state that rank 0's newer state will overwrite. If rank 0 is lost during the
   // transfer, this replica's state is still whole.
@@ -56,7 +57,6 @@ class ReplicaModel {
 
  private:
   Model make_in_parts(const Job& job, const TrainerOptions& options);
-  std::vector<at::Tensor> trainable() const;
 
   // It must come before the model, whose weights are drawn from it.
   ReplicaRandom random_;
@@ -67,6 +67,7 @@ class ReplicaModel {
   const ModuleState tensors_;
   const int64_t elements_;  // An engine may leave only parts of the tensors.
   std::optional<ParameterAverage> average_;
+  StateView averages_;                                    // Its tensors.
   std::vector<std::pair<at::Tensor, at::Tensor>> aside_;  // A tensor, and its old value.
   std::vector<at::Tensor> before_step_;                   // The buffers before the step.
 };

@@ -77,10 +77,7 @@ bool ReplicaRun::Impl::bind(ReplicaGroups groups) {
   if (!injector_ && !options_.inject.faults.empty())
     injector_.emplace(options_.inject.faults, options_.inject.marks, fault_actions());
   listeners_.bind(this->group().rank(), this->group().size(), *model_.model().module);
-  if (!course_) {
-    course_.emplace(options_, setting_.train->size(), engine().rates());
-    if (options_.ema_decay > 0) model_.begin_averages(options_.ema_decay);
-  }
+  if (!course_) course_.emplace(options_, setting_.train->size(), engine().rates());
   const bool goes_on = resume();
   kept_.reset();
   model_.forget_what_is_aside();
@@ -112,6 +109,7 @@ void ReplicaRun::Impl::make_engine() {
     return Wishes{listeners_.want_stop() || StopSignal::requested(), world_.regroup_wanted()};
   };
   generation_->make_engine(strategy_, model_, std::move(setting));
+  if (options_.ema_decay > 0) model_.begin_averages(options_.ema_decay, engine().state().tensors);
 }
 
 FaultActions ReplicaRun::Impl::fault_actions() {
@@ -151,7 +149,7 @@ RunState ReplicaRun::Impl::keep() {
 // The engine's state, and the tensors of the run beside it.
 EngineState ReplicaRun::Impl::whole_state() {
   EngineState state = engine().state();
-  const StateView of_run = model_.averages();
+  const StateView& of_run = model_.averages();
   state.tensors.insert(state.tensors.end(), of_run.begin(), of_run.end());
   return state;
 }

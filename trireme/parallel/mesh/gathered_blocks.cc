@@ -7,11 +7,10 @@
 namespace trireme {
 
 GatheredBlocks::GatheredBlocks(RowMessages& messages, const std::vector<OwnTensor>& parameters,
-                               const plan::RowShards& shards, int blocks, bool prefetches)
+                               const plan::RowShards& shards, bool prefetches)
     : messages_(messages),
       parameters_(parameters),
       shards_(shards),
-      blocks_(blocks),
       prefetches_(prefetches),
       is_there_(shards.units.size(), true) {
   free_others();
@@ -61,7 +60,7 @@ void GatheredBlocks::enter(int block, int next) {
   start(block);
   for (size_t unit = 0; unit < shards_.units.size(); ++unit)
     if (uses(shards_.units[unit], block)) messages_.finish_gathering(unit);
-  if (!prefetches_ || next < 0 || next >= blocks_) return;
+  if (!prefetches_ || next == kNone) return;
   next_ = next;
   start(next);
 }
@@ -77,9 +76,9 @@ void GatheredBlocks::after_forward(int block, bool stays) {
   free_others();
 }
 
-void GatheredBlocks::before_backward(int block) {
+void GatheredBlocks::before_backward(int block, bool goes_on) {
   staying_ = kNone;
-  enter(block, block - 1);
+  enter(block, goes_on ? block - 1 : kNone);
 }
 
 void GatheredBlocks::leave() {

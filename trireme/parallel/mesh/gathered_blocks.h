@@ -14,14 +14,15 @@ class GatheredBlocks {
   // Frees the divided parameters. With `prefetches` the next block is fetched while one computes.
   // The arguments outlive the object.
   GatheredBlocks(RowMessages& messages, const std::vector<OwnTensor>& parameters,
-                 const plan::RowShards& shards, int blocks, bool prefetches);
+                 const plan::RowShards& shards, bool prefetches);
   // Gives the parameters memory again, with the own rows in it and zeros elsewhere.
   void restore(const OwnRows& own);
 
   void before_forward(int block);
   // `stays`: its backward or another pass comes next.
   void after_forward(int block, bool stays);
-  void before_backward(int block);
+  // `goes_on`: backward then comes to the block before it.
+  void before_backward(int block, bool goes_on);
   // Forward or backward has ended or was abandoned: frees everything.
   void leave();
 
@@ -35,7 +36,6 @@ class GatheredBlocks {
   RowMessages& messages_;
   const std::vector<OwnTensor>& parameters_;
   const plan::RowShards& shards_;
-  const int blocks_;
   const bool prefetches_;
   std::vector<bool> is_there_;  // [unit]: it has memory, and values unless they are being fetched.
   int running_ = kNone, staying_ = kNone, next_ = kNone;  // Blocks.

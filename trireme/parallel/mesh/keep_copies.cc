@@ -32,8 +32,7 @@ class Copies : public ParameterKeeper {
   std::vector<Block> blocks() const override { return setting_.blocks; }
 
   void forward_without_samples(size_t, size_t) override {}
-  void backward_without_samples(size_t, size_t) override {}
-
+  void backward_begins(BackwardPart, size_t, size_t) override {}
   void backward_ended() override {}
 
   void reduce() override {

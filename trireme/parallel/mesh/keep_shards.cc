@@ -35,14 +35,12 @@ std::vector<std::vector<int>> parameters_by_block(const ParameterKeeperSetting& 
 }
 
 plan::RowShards shards_of(const ParameterKeeperSetting& setting, int level) {
-  if (level == 3 && setting.blocks.empty())
-    throw Error(ErrorCode::invalid_argument, "parallel",
-                "shard.level 3 fetches parameters block by block, and the model names no blocks",
-                "a method blocks() of the model (docs/own_model.md), or shard.level 2");
   const auto specs = specs_of(named(setting.parameters));
-  plan::RowShards shards =
-      plan::plan_row_shards(specs, parameters_by_block(setting), setting.replicas->size(),
-                            {setting.buckets, /*divide_frozen=*/level == 3});
+  plan::RowShardOptions options{setting.buckets, /*divide_frozen=*/level == 3, {}};
+  for (size_t i = 0; i < setting.parameters.size(); ++i)
+    if (setting.parameters[i].is_elsewhere) options.evenly.insert(static_cast<int>(i));
+  plan::RowShards shards = plan::plan_row_shards(specs, parameters_by_block(setting),
+                                                 setting.replicas->size(), options);
   plan::check(shards, specs);
   return shards;
 }
@@ -63,7 +61,6 @@ class Shards : public ParameterKeeper {
   Shards(ParameterKeeperSetting setting, int level)
       : setting_(std::move(setting)),
         level_(level),
-        blocks_(static_cast<int>(setting_.blocks.size())),
         shards_(shards_of(setting_, level)),
         own_(setting_.parameters, shards_, setting_.replicas->rank(), level == 3),
         optimizer_(setting_.optimizer, own_.parts(), own_.updated()),
@@ -77,7 +74,7 @@ class Shards : public ParameterKeeper {
                   "shard.level 0, or SGD, Adam, AdamW, RMSprop, Adagrad, Lars or Lamb");
     if (level_ == 3) check_memory(setting_.parameters);
     if (level_ == 3)
-      gathered_.emplace(messages_, setting_.parameters, shards_, blocks_,
+      gathered_.emplace(messages_, setting_.parameters, shards_,
                         setting_.replicas->runs_in_background());
     if (level_ >= 2) visitor_ = std::make_shared<Visitor>(*this);
   }
@@ -98,16 +95,24 @@ class Shards : public ParameterKeeper {
       visitor_->after_forward(block);
     }
   }
-  void backward_without_samples(size_t first, size_t last) override {
-    for (size_t block = last; visitor_ && block-- > first;)
-      if (setting_.enters_backward[block]) visitor_->before_backward(block);
-  }
 
+  void backward_begins(BackwardPart part, size_t first, size_t last) override {
+    backward_ = {part, first, /*entered=*/last};
+  }
+  size_t block_of_backward() const override { return backward_.entered; }
+  void enter_weights(size_t block) override {
+    if (visitor_) enter_backward(block);
+  }
+  // Backward may have left out blocks at the end, and so have replicas without samples. In the
+  // first half it does not come to blocks whose inputs need no gradients: then all is in the
+  // second.
   void backward_ended() override {
     if (level_ == 1) return;
+    const bool is_first_half = backward_.part == BackwardPart::inputs;
+    if (!is_first_half || setting_.leaves_backward[backward_.first])
+      enter_backward(backward_.first);
     if (gathered_) gathered_->leave();
-    if (blocks_ == 0) owe_units([](const plan::RowUnit&) { return true; });
-    reduce_owed_after(-1);
+    if (!is_first_half) reduce_owed_after(-1);
   }
 
   void reduce() override {
@@ -119,7 +124,7 @@ class Shards : public ParameterKeeper {
     share_flags();
   }
 
-  std::vector<NamedTensor> updated() const override { return {}; }
+  std::vector<NamedTensor> updated() const override { return own_.updated(); }
 
   double squared_norm() override { return optimizer_.squared_norm(); }
 
@@ -147,6 +152,7 @@ class Shards : public ParameterKeeper {
     messages_.drop();
     if (gathered_) gathered_->leave();
     owed_.clear();
+    backward_ = {};
   }
 
   void show(EngineState& state) const override {
@@ -175,24 +181,34 @@ class Shards : public ParameterKeeper {
     void after_forward(size_t block) override {
       if (!keeper_.gathered_) return;
       // The last block's backward is next, and so is that of a block that backward computes again.
-      const bool is_last = block + 1 == static_cast<size_t>(keeper_.blocks_);
+      const bool is_last = block + 1 == keeper_.setting_.blocks.size();
       const bool stays = at::GradMode::is_enabled() && (is_last || is_in_backward());
       keeper_.gathered_->after_forward(static_cast<int>(block), stays);
     }
-    void before_backward(size_t block) override {
-      keeper_.enter_backward(static_cast<int>(block));
-    }
+    void before_backward(size_t block) override { keeper_.enter_backward(block); }
 
    private:
     Shards& keeper_;
   };
 
-  // Backward has left the blocks after this one.
-  void enter_backward(int block) {
+  // Backward has left the blocks after this one. All replicas enter each block once, in the same
+  // order, whatever way the gradients took through the blocks.
+  void enter_backward(size_t block) {
+    while (backward_.entered > std::max(block, backward_.first)) {
+      --backward_.entered;
+      if (setting_.enters_backward[backward_.entered]) enter_next(backward_.entered);
+    }
+  }
+  void enter_next(size_t entered) {
+    const auto block = static_cast<int>(entered);
     messages_.finish_reductions();
-    reduce_owed_after(block);
-    owe_units([&](const plan::RowUnit& unit) { return uses(unit, block); });
-    if (gathered_) gathered_->before_backward(block);
+    // Gradients of the first half wait for those of the second one.
+    if (backward_.part != BackwardPart::inputs) {
+      reduce_owed_after(block);
+      owe_units([&](const plan::RowUnit& unit) { return uses(unit, block); });
+    }
+    const bool goes_on = entered > backward_.first && setting_.leaves_backward[entered];
+    if (gathered_) gathered_->before_backward(block, goes_on);
   }
 
   // The units' gradients are due once backward has left all blocks that use them.
@@ -265,14 +281,19 @@ class Shards : public ParameterKeeper {
   }
 
   const ParameterKeeperSetting setting_;
-  const int level_, blocks_;
+  const int level_;
   const plan::RowShards shards_;
   const OwnRows own_;
   PartOptimizer optimizer_;
   RowMessages messages_;
   std::optional<GatheredBlocks> gathered_;
   std::shared_ptr<Visitor> visitor_;
-  // [block]: backward visits it, because there is a trainable parameter in it or before it.
+  struct Backward {
+    BackwardPart part = BackwardPart::all;
+    size_t first = 0;
+    size_t entered = 0;  // The block that was entered last, or the end of the blocks.
+  };
+  Backward backward_;
   std::set<size_t> owed_;  // The units of blocks that backward has entered and not yet left.
 };
 

@@ -57,6 +57,9 @@ class MeshEngine : public Engine {
     stage_ = stage_of(blocks, tensors, *plan_.cut, *plan_.pipeline, stage_number_);
     for (const NamedTensor& named : whole_.buffers)
       if (stage_.buffers.contains(named.name)) own_buffers_.push_back(named);
+    for (const NamedTensor& named : whole_.parameters)
+      if (named.tensor.dim() == 0 && named.tensor.requires_grad())
+        trained_scalars_.push_back(named);
     first_trained_block_ = first_trained(tensors, forms_);
     if (setting.keep_only) setting.keep_only(names_to_keep());
     divide_layers_of_model();
@@ -74,8 +77,8 @@ class MeshEngine : public Engine {
     Contribution mine = runner_->compute(request, scale);
     counted.count_once();
     setting_.enter(Phase::exchange);
-    add_up_over_dividers();
     keeper_->reduce();
+    add_up_over_dividers();
     tied_->add_up();
     if (dividers().rank() > 0) mine = {};  // They have the same loss.
     const Wishes wishes = setting_.wishes();
@@ -111,7 +114,8 @@ class MeshEngine : public Engine {
   // Running statistics are those of the first replica.
   void prepare_to_read() override {
     broadcast_tensors(replicas(), own_buffers_);
-    share_scalars();
+    share_scalars(whole_.parameters);
+    share_scalars(whole_.buffers);
     foreign_->learn(own_state(), group());
   }
 
@@ -225,28 +229,35 @@ class MeshEngine : public Engine {
                                   .blocks = {}};
     for (const PipelinePart& part : stage_.parts) {
       keeper.blocks.insert(keeper.blocks.end(), part.blocks.begin(), part.blocks.end());
-      for (size_t i = 0; i < part.blocks.size(); ++i)
-        keeper.enters_backward.push_back(static_cast<size_t>(part.first_block) + i >=
-                                         first_trained_block_);
+      for (size_t i = 0; i < part.blocks.size(); ++i) {
+        const size_t block = static_cast<size_t>(part.first_block) + i;
+        keeper.enters_backward.push_back(block >= first_trained_block_);
+        keeper.leaves_backward.push_back(block > first_trained_block_);
+      }
     }
     std::vector<NamedTensor> own;
+    std::set<std::string> summed;
     for (size_t i = 0; i < whole_.parameters.size(); ++i) {
       const auto& [name, tensor] = whole_.parameters[i];
       if (!stage_.parameters.contains(name)) continue;
       own.push_back({name, tensor});
-      const bool is_counted = is_layer_divided(i) || dividers().rank() == 0;
-      keeper.parameters.push_back(
-          {name, tensor, boxes_of(i), is_counted && stage_.counts(name, stage_number_)});
-      if (!parts_.empty() && parts_[i].sums_gradients) summed_.push_back({name, tensor});
+      const bool has_copies = dividers().size() > 1 && !is_layer_divided(i);
+      const bool is_counted = !has_copies || dividers().rank() == 0;
+      keeper.parameters.push_back({.name = name,
+                                   .tensor = tensor,
+                                   .boxes = boxes_of(i),
+                                   .counts = is_counted && stage_.counts(name, stage_number_),
+                                   .is_elsewhere = has_copies || stage_.is_tied(name)});
+      if (!parts_.empty() && parts_[i].sums_gradients) summed.insert(name);
     }
     broadcast_tensors(replicas(), own);
     broadcast_tensors(replicas(), own_buffers_);
-    const std::string tied = stage_.tied.empty() ? "" : stage_.tied.front().name;
-    const std::string summed = summed_.empty() ? "" : summed_.front().name;
-    if (replicas().size() > 1) check_shards(shard_level(), *plan_.pipeline, tied, summed);
     if (!parts_.empty()) check_divided_update(*setting_.optimizer(own));
     keeper_ = keep_shards(std::move(keeper), shard_level());
-    tied_.emplace(setting_.mesh.along(plan::kPipelineAxis), stage_.tied, keeper_->updated());
+    const std::vector<NamedTensor> updated = keeper_->updated();
+    tied_.emplace(setting_.mesh.along(plan::kPipelineAxis), stage_.tied, updated);
+    for (const auto& [name, tensor] : updated)
+      if (summed.contains(name) && tensor.numel() > 0) summed_.push_back(tensor);
     foreign_.emplace(forms_);
   }
 
@@ -273,7 +284,7 @@ class MeshEngine : public Engine {
   // replicated parameters from its own tokens alone.
   void add_up_over_dividers() {
     const at::NoGradGuard no_grad;
-    for (const auto& [name, tensor] : summed_) {
+    for (const at::Tensor& tensor : summed_) {
       at::Tensor& gradient = tensor.mutable_grad();
       if (!gradient.defined()) continue;
       gradient = gradient.contiguous();
@@ -309,22 +320,18 @@ class MeshEngine : public Engine {
     updating_ = true;
     outcome.updated_elements = keeper_->update(factor);
     keeper_->publish();
+    share_scalars(trained_scalars_);
     updating_ = false;
     outcome.updated = true;
   }
 
-  // Tensors without dimensions have no slices, so every rank has their values.
-  void share_scalars() const {
-    for (const auto& [names, tensors] : {std::pair(&stage_.parameters, &whole_.parameters),
-                                         std::pair(&stage_.buffers, &whole_.buffers)})
-      for (const auto& [name, tensor] : *tensors) {
-        if (tensor.dim() > 0 || stages().size() == 1) continue;
-        const at::Tensor has = at::zeros({stages().size()}, at::kLong);
-        has[stages().rank()] = names->contains(name) ? 1 : 0;
-        stages().all_reduce(has);
-        stages().broadcast(as_bytes(tensor.detach()),
-                           static_cast<int>(has.argmax().item<int64_t>()));
-      }
+  // COLLECTIVE along the pipeline. Tensors without dimensions have no slices, so every rank has
+  // their values. Those that are trained have them after each step, for averages over steps.
+  void share_scalars(const std::vector<NamedTensor>& tensors) const {
+    if (stages().size() == 1) return;
+    for (const auto& [name, tensor] : tensors)
+      if (tensor.dim() == 0)
+        stages().broadcast(as_bytes(tensor.detach()), stage_.first_stages.at(name));
   }
 
   EngineState own_state() const {
@@ -365,13 +372,14 @@ class MeshEngine : public Engine {
   const ModuleState whole_;
   const std::vector<plan::TensorSpec> forms_;  // The forms of the whole parameters.
   std::vector<nn::ParameterParts> parts_;  // The parts of all parameters, if layers are divided.
-  std::vector<NamedTensor> summed_;        // Their gradients are summed over the tensor axis.
+  // What this rank updates of parameters whose gradients are summed over the tensor axis.
+  std::vector<at::Tensor> summed_;
   plan::MeasuredChain measured_;  // The blocks of the whole model; empty if nobody needs them.
   plan::EnginePlan plan_;
   plan::PipelineMemory memory_;
   const int stage_number_;
   Stage stage_;
-  std::vector<NamedTensor> own_buffers_;
+  std::vector<NamedTensor> own_buffers_, trained_scalars_;
   size_t first_trained_block_ = 0;  // A place in the whole model.
   std::unique_ptr<ParameterKeeper> keeper_;
   std::optional<TiedGradients> tied_;

@@ -13,25 +13,6 @@ namespace {
 
 }  // namespace
 
-void check_shards(int level, const plan::PipelinePlan& pipeline, const std::string& tied,
-                  const std::string& summed) {
-  if (level > 0 && !tied.empty())
-    refuse_mesh(fmt::format("'{}' is on several stages, and shard.level {} divides it there in "
-                            "different ways",
-                            tied, level),
-                "shard.level 0, or a model without tied weights");
-  if (level > 1 && !summed.empty())
-    refuse_mesh(fmt::format("the ranks of mesh.tensor add up the gradients of '{}', which "
-                            "shard.level {} has divided before",
-                            summed, level),
-                "shard.level 0 or 1");
-  if (level > 1 && pipeline.splits_backward())
-    refuse_mesh(fmt::format("pipeline.schedule computes gradients of weights later than backward "
-                            "leaves a block, where shard.level {} reduces them",
-                            level),
-                "pipeline.schedule=1f1b, or shard.level 1");
-}
-
 void check_divided_update(const torch::optim::Optimizer& optimizer) {
   const std::string kind = kind_of(optimizer);
   if (kind == "Lars" || kind == "Lamb")

@@ -21,6 +21,9 @@ struct OwnTensor {
   // True on one of the ranks of a replica that have the same values: it counts them in the global
   // norm and in the number of updated elements.
   bool counts = true;
+  // Ranks outside the data axis have it as well: another stage, or another rank of the tensor
+  // axis. If it is divided, they own the same rows of it.
+  bool is_elsewhere = false;
 };
 
 // The tensors, without and with their names; or others in their place, with their names.
@@ -34,11 +37,15 @@ struct ParameterKeeperSetting {
   std::shared_ptr<Group> replicas;    // The ranks that compute with the same parameters.
   OptimizerFactory optimizer;
   plan::BucketOptions buckets;
-  std::vector<Block> blocks;  // Those of this rank; empty if the model names none.
+  std::vector<Block> blocks;  // Those of this rank.
   // [block]: backward enters it, because it or a block before it, on any rank, has parameters that
-  // are trained.
-  std::vector<bool> enters_backward;
+  // are trained; and backward leaves it to the block before it, for the same reason.
+  std::vector<bool> enters_backward, leaves_backward;
 };
+
+// The part of a backward that runs at a time: zero-bubble schedules divide it
+// (pipeline/split_backward.h).
+enum class BackwardPart { all, inputs, weights };
 
 // Used by one thread. Between steps all keepers have the state of the same step.
 class ParameterKeeper {
@@ -49,20 +56,22 @@ class ParameterKeeper {
   // backward, and free them afterwards.
   virtual std::vector<Block> blocks() const = 0;
   // COLLECTIVE along the data axis with the forward and backward of other replicas. A replica that
-  // has no sample in a micro-batch calls these instead of running blocks [first, last) of blocks()
-  // and their backward, and then backward_ended() as the others do.
+  // has no sample in a micro-batch calls this instead of running blocks [first, last) of blocks().
   virtual void forward_without_samples(size_t first, size_t last) = 0;
-  virtual void backward_without_samples(size_t first, size_t last) = 0;
-  // The backward of a micro-batch has left its part in each parameter's .grad. Between the last
-  // one of a step and reduce() the engine may add to gradients that are still whole (level 0, 1).
-  // It may start operations along the data axis: all ranks there make the same calls, also those
-  // without samples in the micro-batch.
+  // COLLECTIVE along the data axis. They stand around the backward of a micro-batch through blocks
+  // [first, last), or around each of its halves. A replica that has no sample in it calls both and
+  // runs nothing between them. The keeper fetches parameters and reduces gradients meanwhile, in
+  // an order that depends on the blocks alone. Gradients are left in each parameter's .grad.
+  virtual void backward_begins(BackwardPart part, size_t first, size_t last) = 0;
   virtual void backward_ended() = 0;
+  // The block in which backward is. And: the second half comes to the weights of this block.
+  virtual size_t block_of_backward() const { return 0; }
+  virtual void enter_weights(size_t) {}
   // COLLECTIVE along the data axis. Adds the gradients up over the replicas. A replica without a
   // gradient that others have contributes zeros.
   virtual void reduce() = 0;
-  // The parameters or their masters, with the reduced gradients, as the optimizer updates them.
-  // Empty if this rank has only rows of them.
+  // The parameters or their masters, with the reduced gradients, as the optimizer updates them: of
+  // a divided one this rank's rows. After reduce() the engine may add to these gradients.
   virtual std::vector<NamedTensor> updated() const = 0;
   // After reduce(): the squared L2 norm of the gradients that this rank counts, in float64. The
   // sum over all ranks is that of the whole gradient. NaN or infinite if a value is.

@@ -7,6 +7,10 @@
 
 namespace trireme {
 
+bool Stage::is_tied(const std::string& parameter) const {
+  return std::ranges::find(tied, parameter, &TiedParameter::name) != tied.end();
+}
+
 bool Stage::counts(const std::string& parameter, int stage) const {
   const auto found = std::ranges::find(tied, parameter, &TiedParameter::name);
   return found == tied.end() || found->stages.front() == stage;
@@ -40,6 +44,11 @@ Stage stage_of(const std::vector<Block>& blocks, const std::vector<BlockTensors>
     const bool is_own = plan.stage_of(part) == stage;
     for (int block = first; block < last; ++block) {
       const BlockTensors& of_block = tensors[static_cast<size_t>(block)];
+      for (const auto* const names : {&of_block.parameters, &of_block.buffers})
+        for (const std::string& name : *names) {
+          int& first_stage = own.first_stages.emplace(name, plan.stage_of(part)).first->second;
+          first_stage = std::min(first_stage, plan.stage_of(part));
+        }
       for (const std::string& name : of_block.parameters)
         stages_of_parameter[name].insert(plan.stage_of(part));
       if (!is_own) continue;

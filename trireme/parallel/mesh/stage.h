@@ -6,6 +6,7 @@
 #include <trireme/parallel/pipeline/pipeline_runner.h>
 #include <trireme/plan/partition.h>
 #include <trireme/plan/pipeline_plan.h>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -22,7 +23,9 @@ struct Stage {
   std::vector<PipelinePart> parts;
   std::set<std::string> parameters, buffers;  // The names of those of the parts.
   std::vector<TiedParameter> tied;            // Those of all stages.
+  std::map<std::string, int> first_stages;    // [name]: the first stage that has the tensor.
 
+  bool is_tied(const std::string& parameter) const;
   bool counts(const std::string& parameter, int stage) const;
 };
 

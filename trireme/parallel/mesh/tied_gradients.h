@@ -1,5 +1,5 @@
 // The gradients of parameters that blocks of several stages have. Each of these stages keeps and
-// updates a copy, so they add their gradients up before every update.
+// updates a copy, or the same rows of it, so they add their gradients up before every update.
 #pragma once
 #include <trireme/comm/group.h>
 #include <trireme/parallel/mesh/stage.h>
@@ -12,7 +12,7 @@ namespace trireme {
 
 class TiedGradients {
  public:
-  // `stages` is the group along the pipeline, `own` the parameters of this stage.
+  // `stages` is the group along the pipeline, `own` what this rank updates.
   TiedGradients(std::shared_ptr<Group> stages, const std::vector<TiedParameter>& tied,
                 const std::vector<NamedTensor>& own);
   // COLLECTIVE along the pipeline. The sum has the same order on every stage. A stage without a

@@ -140,11 +140,9 @@ void PipelineRunner::run(const Pass& pass, Contribution& mine) {
 void PipelineRunner::run_without_samples(const plan::PipelineStep& step) {
   const PipelinePart& own = part(step.part);
   const size_t first = own.first_own, last = first + own.blocks.size();
-  if (step.task == PipelineTask::forward) keeper_.forward_without_samples(first, last);
-  if (step.task == PipelineTask::backward || step.task == PipelineTask::input_gradient)
-    keeper_.backward_without_samples(first, last);
-  if (step.task == PipelineTask::backward || step.task == PipelineTask::weight_gradient)
-    keeper_.backward_ended();
+  if (step.task == PipelineTask::forward) return keeper_.forward_without_samples(first, last);
+  begin_backward(step);
+  keeper_.backward_ended();
 }
 
 void PipelineRunner::forward(const plan::PipelineStep& step, const Pass& pass,
@@ -227,11 +225,15 @@ void PipelineRunner::hand_on(const plan::PipelineStep& step, const Tensors& outp
 void PipelineRunner::backward(const plan::PipelineStep& step, const Pass& pass) {
   Live& live = live_.at({step.part, step.microbatch});
   const Tensors gradients = gradients_for(step, live, pass);
+  begin_backward(step);
   setting_.enter(Phase::backward);
   const auto started = std::chrono::steady_clock::now();
   Tensors of_inputs;
   if (step.task == PipelineTask::input_gradient) {
-    live.split.emplace(live.outputs, gradients, live.inputs);
+    live.split.emplace(
+        live.outputs, gradients, live.inputs,
+        pipeline::WeightVisits{[this] { return keeper_.block_of_backward(); },
+                               [this](size_t block) { keeper_.enter_weights(block); }});
     of_inputs = live.split->input_gradients();
     live.holds.clear();
     live.inputs.clear();
@@ -262,20 +264,26 @@ void PipelineRunner::backward(const plan::PipelineStep& step, const Pass& pass) 
     else
       gradients_.insert_or_assign({step.part - 1, step.microbatch}, std::move(items));
   }
-  if (step.task == PipelineTask::backward) end_backward(step);
+  if (step.task == PipelineTask::backward) live_.erase({step.part, step.microbatch});
+  keeper_.backward_ended();
 }
 
 void PipelineRunner::backward_weights(const plan::PipelineStep& step) {
+  begin_backward(step);
   setting_.enter(Phase::backward);
   const auto started = std::chrono::steady_clock::now();
   live_.at({step.part, step.microbatch}).split->weight_gradients();
   times_.add(step, seconds_since(started));
-  end_backward(step);
-}
-
-void PipelineRunner::end_backward(const plan::PipelineStep& step) {
   live_.erase({step.part, step.microbatch});
   keeper_.backward_ended();
+}
+
+void PipelineRunner::begin_backward(const plan::PipelineStep& step) {
+  const BackwardPart half = step.task == PipelineTask::backward         ? BackwardPart::all
+                            : step.task == PipelineTask::input_gradient ? BackwardPart::inputs
+                                                                        : BackwardPart::weights;
+  const PipelinePart& own = part(step.part);
+  keeper_.backward_begins(half, own.first_own, own.first_own + own.blocks.size());
 }
 
 // The gradients of a part's outputs; undefined where there is none.

@@ -73,7 +73,7 @@ class PipelineRunner {
   void forward(const plan::PipelineStep& step, const Pass& pass, Contribution& mine);
   void backward(const plan::PipelineStep& step, const Pass& pass);
   void backward_weights(const plan::PipelineStep& step);
-  void end_backward(const plan::PipelineStep& step);
+  void begin_backward(const plan::PipelineStep& step);
   Tensors inputs_of(const plan::PipelineStep& step, const Batch& batch);
   Tensors run_blocks(const PipelinePart& part, Tensors tensors, const Pass& pass, int microbatch);
   at::Tensor loss_of(const at::Tensor& output, const Batch& batch);

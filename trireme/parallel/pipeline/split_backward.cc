@@ -75,16 +75,36 @@ struct DeferredNode {
   Edge node;
   std::vector<std::pair<size_t, Edge>> edges;  // Those that wait, by their position.
   variable_list gradients;                     // The ones that arrived at the operation.
+  size_t block = 0;                            // See WeightVisits.
 };
 
 // Keeps the gradients that arrive at an operation.
 class KeepHook : public torch::autograd::FunctionPreHook {
  public:
-  explicit KeepHook(variable_list& kept) : kept_(kept) {}
-  variable_list operator()(const variable_list& gradients) override { return kept_ = gradients; }
+  KeepHook(DeferredNode& node, const WeightVisits& visits) : node_(node), visits_(visits) {}
+  variable_list operator()(const variable_list& gradients) override {
+    if (visits_.block) node_.block = visits_.block();
+    return node_.gradients = gradients;
+  }
 
  private:
-  variable_list& kept_;
+  DeferredNode& node_;
+  const WeightVisits& visits_;
+};
+
+// Reports that the second half comes to an operation.
+class VisitHook : public torch::autograd::FunctionPreHook {
+ public:
+  VisitHook(std::function<void(size_t)> before, size_t block)
+      : before_(std::move(before)), block_(block) {}
+  variable_list operator()(const variable_list& gradients) override {
+    before_(block_);
+    return gradients;
+  }
+
+ private:
+  const std::function<void(size_t)> before_;
+  const size_t block_;
 };
 
 // Frees the saved tensors of an operation when it has run. The operation owns the hook.
@@ -139,7 +159,7 @@ struct SplitBackward::State {
   std::vector<DeferredNode> deferred;
   edge_list others;  // Those that the first half runs to the end.
   int at_once = 0, deferred_count = 0;
-  int64_t kept_bytes = 0;
+  WeightVisits visits;
 
   void sort(const BackwardGraph& graph);
   // The graph of the first half is the graph without the edges that wait.
@@ -157,7 +177,7 @@ void SplitBackward::State::sort(const BackwardGraph& graph) {
       others.push_back(node.node);
       continue;
     }
-    DeferredNode one{node.node, {}, {}};
+    DeferredNode one{node.node, {}, {}, 0};
     for (const size_t k : node.deferred)
       one.edges.emplace_back(k, node.node.function->next_edge(k));
     deferred.push_back(std::move(one));
@@ -168,7 +188,7 @@ void SplitBackward::State::sort(const BackwardGraph& graph) {
 void SplitBackward::State::prepare_first() {
   for (DeferredNode& one : deferred) {
     for (const auto& [k, edge] : one.edges) one.node.function->next_edges()[k] = Edge();
-    one.node.function->add_pre_hook(std::make_unique<KeepHook>(one.gradients));
+    one.node.function->add_pre_hook(std::make_unique<KeepHook>(one, visits));
   }
   for (const Edge& other : others) {
     // Accumulators outlive the graph and save nothing.
@@ -185,28 +205,21 @@ void SplitBackward::State::prepare_second() {
   // Without these edges an operation is freed as soon as no one else holds it.
   for (const Edge& other : others) cut_edges(*other.function);
   others.clear();
-  std::set<const void*> counted;
-  const auto count = [&](const at::Tensor& gradient) {
-    if (gradient.has_storage() && counted.insert(gradient.storage().unsafeGetStorageImpl()).second)
-      kept_bytes += static_cast<int64_t>(gradient.storage().nbytes());
-  };
-  for (const at::Tensor& gradient : second.gradients) count(gradient);
   for (DeferredNode& one : deferred) {
     cut_edges(*one.node.function);
     for (auto& [k, edge] : one.edges) one.node.function->next_edges()[k] = std::move(edge);
-    for (size_t i = 0; i < one.gradients.size(); ++i) {
-      const at::Tensor& gradient = one.gradients[i];
-      if (!gradient.defined()) continue;
-      count(gradient);
-      second.add({one.node.function, static_cast<uint32_t>(i)}, gradient);
-    }
+    if (visits.before)
+      one.node.function->add_pre_hook(std::make_unique<VisitHook>(visits.before, one.block));
+    for (size_t i = 0; i < one.gradients.size(); ++i)
+      second.add({one.node.function, static_cast<uint32_t>(i)}, one.gradients[i]);
   }
   deferred.clear();
 }
 
 SplitBackward::SplitBackward(const Tensors& outputs, const Tensors& gradients,
-                             const Tensors& inputs)
+                             const Tensors& inputs, WeightVisits visits)
     : state_(std::make_unique<State>()) {
+  state_->visits = std::move(visits);
   check_split_inputs(inputs);
   check_split_outputs(outputs, gradients);
   state_->inputs = inputs;
@@ -267,6 +280,13 @@ void SplitBackward::weight_gradients() {
 
 int SplitBackward::deferred() const { return state_->deferred_count; }
 int SplitBackward::at_once() const { return state_->at_once; }
-int64_t SplitBackward::kept_bytes() const { return state_->kept_bytes; }
+int64_t SplitBackward::kept_bytes() const {
+  std::set<const void*> counted;
+  int64_t bytes = 0;
+  for (const at::Tensor& gradient : state_->second.gradients)
+    if (gradient.has_storage() && counted.insert(gradient.storage().unsafeGetStorageImpl()).second)
+      bytes += static_cast<int64_t>(gradient.storage().nbytes());
+  return bytes;
+}
 
 }  // namespace trireme::pipeline

@@ -12,10 +12,19 @@
 // the user's own, and operations with hooks, which must run only once.
 #pragma once
 #include <trireme/data/batch.h>
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 namespace trireme::pipeline {
+
+// The way of the second half through the blocks of the part, for those who prepare their
+// parameters. A deferred operation belongs to the block in which the first half came to it.
+struct WeightVisits {
+  std::function<size_t()> block;       // The block of the first half.
+  std::function<void(size_t)> before;  // The second half comes to an operation of this block.
+};
 
 // One object for each micro-batch. One thread at a time uses it; both halves run on the thread
 // that calls them.
@@ -26,7 +35,8 @@ class SplitBackward {
   // or one of an output that needs none, counts for nothing.
   // Throws Error(invalid_argument) if an input is undefined, is not a leaf or is there twice, or
   // if the gradients do not fit the outputs.
-  SplitBackward(const Tensors& outputs, const Tensors& gradients, const Tensors& inputs);
+  SplitBackward(const Tensors& outputs, const Tensors& gradients, const Tensors& inputs,
+                WeightVisits visits = {});
   ~SplitBackward();
   SplitBackward(SplitBackward&&) noexcept;
   SplitBackward& operator=(SplitBackward&&) noexcept;
@@ -37,8 +47,8 @@ class SplitBackward {
   // runs, and no other backward may go through it.
   // Throws Error(invalid_argument) when called again.
   Tensors input_gradients();
-  // The second half. Adds to the `grad` of all other parameters, as backward() does. Then
-  // everything is freed.
+  // The second half. Adds to the `grad` of all other parameters, as backward() does, those of the
+  // last blocks first. Then everything is freed.
   // Throws Error(invalid_argument) before the first half, and when called again.
   void weight_gradients();
 
@@ -46,7 +56,7 @@ class SplitBackward {
   // gradients is deferred, and those that compute some of it in the first half.
   int deferred() const;
   int at_once() const;
-  // The bytes of the gradients that are kept between the halves, besides the saved tensors of the
+  // Between the halves: the bytes of the gradients that are kept, besides the saved tensors of the
   // deferred operations. Gradients that have memory in common count once.
   int64_t kept_bytes() const;
 
