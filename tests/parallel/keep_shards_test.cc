@@ -2,10 +2,13 @@
 #include "kept.h"
 
 #include <trireme/parallel/gradient_watch.h>
+#include <trireme/tensor/deferred_model.h>
+#include <trireme/tensor/replica_random.h>
 // This header must come after those of torch.
 #include <gmock/gmock.h>
 
 #include "../base/expect_error.h"
+#include "../tensor/counted_memory.h"
 
 namespace trireme::keep_shards_test {
 namespace {
@@ -310,6 +313,81 @@ TEST(ShardedMemory, IsThatOfTheFormulas) {
       EXPECT_NEAR(held.state / state, 1, 0.05) << ranks << " " << level;
     }
   }
+}
+
+// Six blocks of one size, and an odd one.
+struct Stack : torch::nn::Module {
+  static constexpr int64_t kWidth = 1024, kBlock = kWidth * (kWidth + 1) * 4;
+  Stack() {
+    for (int i = 0; i < 7; ++i)
+      layers.push_back(register_module("layer" + std::to_string(i),
+                                       torch::nn::Linear(kWidth, i == 4 ? kWidth / 2 : kWidth)));
+  }
+  std::vector<Block> blocks() {
+    std::vector<Block> blocks;
+    for (auto& layer : layers)
+      blocks.push_back({"block", {layer.ptr()}, [layer](const Tensors& x) mutable {
+                          return Tensors{layer(x[0])};
+                        }});
+    return blocks;
+  }
+  std::vector<torch::nn::Linear> layers;
+};
+
+ParameterKeeperSetting setting_of(Stack& net, const std::shared_ptr<Group>& group) {
+  ParameterKeeperSetting setting;
+  for (const auto& [name, tensor] : state_of(net).parameters)
+    setting.parameters.push_back(
+        {name, tensor, {plan::TensorSlice::whole(name, tensor.sizes().vec())}});
+  setting.replicas = group;
+  setting.optimizer = SGD{.lr = 0.1};
+  setting.blocks = net.blocks();
+  setting.enters_backward.assign(setting.blocks.size(), true);
+  setting.leaves_backward.assign(setting.blocks.size(), true);
+  return setting;
+}
+
+// A model that is made block by block has the values of one that is made at once.
+TEST(ShardedMemory, OfAModelThatIsMadeIsItsRowsAndABlock) {
+  install_cpu_allocator();
+  const auto groups = tests::thread_groups(2);
+  tests::on_ranks(groups, [&](Group& group) {
+    const auto& shared = groups[static_cast<size_t>(group.rank())];
+    ReplicaRandom random(7);
+    EngineState expected, made;
+    {
+      random.reseed(7);
+      Stack whole;
+      keep_shards(setting_of(whole, shared), 3)->show(expected);
+    }
+    const auto counted = std::make_shared<tests::CountingSource>();
+    const AllocationScope scope(counted);
+    random.reseed(7);
+    DeferredModel deferred([] { return std::make_shared<Stack>(); });
+    auto& net = dynamic_cast<Stack&>(*deferred.module());
+    ParameterKeeperSetting setting = setting_of(net, shared);
+    std::set<std::string> all;
+    for (const OwnTensor& own : setting.parameters) all.insert(own.name);
+    int times = 0;
+    setting.materialise = [&](const std::set<std::string>& names) {
+      ++times;
+      std::set<std::string> others = all;
+      for (const std::string& name : names) others.erase(name);
+      deferred.release(others);
+      deferred.materialise(names);
+    };
+    const auto keeper = keep_shards(std::move(setting), 3);
+    EXPECT_EQ(times, 7);
+    const size_t block = Stack::kBlock, rows = (6 * block + block / 2) / 2;
+    EXPECT_GE(counted->peak(), rows + block);
+    // Random numbers of other parameters are drawn in pieces of 256 KiB.
+    EXPECT_LT(counted->peak(), rows + block + block / 8);
+    EXPECT_LT(counted->live(), rows + block / 8);
+    keeper->show(made);
+    ASSERT_EQ(made.tensors.size(), expected.tensors.size());
+    for (size_t i = 0; i < made.tensors.size(); ++i)
+      EXPECT_TRUE(at::equal(made.tensors[i].tensor, expected.tensors[i].tensor));
+  });
 }
 
 TEST(KeepShardsInOneMemory, LevelThreeNamesTheParameter) {

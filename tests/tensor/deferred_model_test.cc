@@ -22,11 +22,14 @@
 #include <map>
 #include <thread>
 
+#include "counted_memory.h"
+
 namespace trireme::deferred_model_test {
 namespace {
 
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using tests::CountingSource;
 using Tensors = std::map<std::string, at::Tensor>;
 
 // A module without code of its own, to which a test gives tensors.
@@ -471,33 +474,6 @@ TEST(DeferredModel, ThreadsMakeTheirModelsAtTheSameTime) {
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(right, 4);
 }
-
-// Counts the bytes of this thread's tensors.
-class CountingSource : public AllocationSource {
- public:
-  void* try_allocate(size_t bytes) override {
-    const size_t whole = (bytes + kBlockHeaderBytes + 63) / 64 * 64;
-    auto* const block = static_cast<std::byte*>(std::aligned_alloc(64, whole));
-    const std::lock_guard lock(mutex_);
-    sizes_[block + kBlockHeaderBytes] = bytes;
-    live_ += bytes;
-    peak_ = std::max(peak_, live_);
-    return block + kBlockHeaderBytes;
-  }
-  void give_back(void* data) override {
-    const std::lock_guard lock(mutex_);
-    live_ -= sizes_.at(data);
-    sizes_.erase(data);
-    std::free(static_cast<std::byte*>(data) - kBlockHeaderBytes);
-  }
-  size_t live() const { return live_; }
-  size_t peak() const { return peak_; }
-
- private:
-  std::mutex mutex_;
-  std::map<void*, size_t> sizes_;
-  size_t live_ = 0, peak_ = 0;
-};
 
 TEST(DeferredModel, OnlyOwnTensorsEverGetMemory) {
   static constexpr int64_t kWidth = 3584;  // A weight has 51 MB, and the model 411 MB.

@@ -45,6 +45,47 @@ plan::RowShards shards_of(const ParameterKeeperSetting& setting, int level) {
   return shards;
 }
 
+// The parameters that get their values at the same time: those of blocks that follow each other
+// and together need no more memory than the largest block. Each time costs a run of the model's
+// factory. A parameter belongs to the first block that uses it.
+std::vector<std::vector<size_t>> made_together(const ParameterKeeperSetting& setting) {
+  std::vector<std::vector<size_t>> by_block;
+  std::vector<size_t> bytes;
+  std::set<int> seen;
+  for (const std::vector<int>& used : parameters_by_block(setting)) {
+    by_block.emplace_back();
+    bytes.push_back(0);
+    for (const int param : used) {
+      if (!seen.insert(param).second) continue;
+      by_block.back().push_back(static_cast<size_t>(param));
+      bytes.back() += setting.parameters[static_cast<size_t>(param)].tensor.nbytes();
+    }
+  }
+  const size_t most = bytes.empty() ? 0 : *std::ranges::max_element(bytes);
+  std::vector<std::vector<size_t>> groups;
+  size_t together = 0;
+  for (size_t block = 0; block < by_block.size(); ++block) {
+    together += bytes[block];
+    if (groups.empty() || together > most) {
+      groups.emplace_back();
+      together = bytes[block];
+    }
+    groups.back().insert(groups.back().end(), by_block[block].begin(), by_block[block].end());
+  }
+  return groups;
+}
+
+OwnRows::EachInTurn in_turn(const ParameterKeeperSetting& setting) {
+  return [&setting](const std::function<void(size_t)>& take) {
+    for (const std::vector<size_t>& group : made_together(setting)) {
+      std::set<std::string> names;
+      for (const size_t i : group) names.insert(setting.parameters[i].name);
+      if (setting.materialise) setting.materialise(names);
+      for (const size_t i : group) take(i);
+    }
+  };
+}
+
 // The memory of parameters comes and goes, so nothing else may lie in it.
 void check_memory(const std::vector<OwnTensor>& parameters) {
   for (const OwnTensor& own : parameters)
@@ -62,7 +103,8 @@ class Shards : public ParameterKeeper {
       : setting_(std::move(setting)),
         level_(level),
         shards_(shards_of(setting_, level)),
-        own_(setting_.parameters, shards_, setting_.replicas->rank(), level == 3),
+        own_(setting_.parameters, shards_, setting_.replicas->rank(),
+             level == 3 ? in_turn(setting_) : OwnRows::EachInTurn()),
         optimizer_(setting_.optimizer, own_.parts(), own_.updated()),
         messages_(setting_.replicas, setting_.parameters, own_, shards_) {
     if (!optimizer_.can_be_divided())

@@ -7,6 +7,7 @@
 
 #include <trireme/base/error.h>
 #include <trireme/base/log.h>
+#include <trireme/base/seconds.h>
 #include <trireme/parallel/agreement.h>
 #include <trireme/parallel/gradients.h>
 #include <trireme/parallel/mesh/block_costs.h>
@@ -25,6 +26,7 @@
 #include <trireme/parallel/step_facts.h>
 #include <trireme/plan/mesh_plan.h>
 #include <trireme/tensor/hollow.h>
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <utility>
@@ -61,6 +63,7 @@ class MeshEngine : public Engine {
       if (named.tensor.dim() == 0 && named.tensor.requires_grad())
         trained_scalars_.push_back(named);
     first_trained_block_ = first_trained(tensors, forms_);
+    makes_blocks_in_turn_ = can_make_blocks_in_turn();
     if (setting.keep_only) setting.keep_only(names_to_keep());
     divide_layers_of_model();
     make_keeper();
@@ -191,10 +194,20 @@ class MeshEngine : public Engine {
     return all;
   }
 
+  // With level 3 a stage need never have the memory of all its parameters. Layers that a tensor
+  // axis divides are made with it, and so is a model that has values already.
+  bool can_make_blocks_in_turn() const {
+    return setting_.keep_only && shard_level() == 3 && replicas().size() > 1 &&
+           dividers().size() == 1 &&
+           std::ranges::all_of(whole_.parameters, [](const NamedTensor& named) {
+             return is_hollow(named.tensor) || named.tensor.numel() == 0;
+           });
+  }
+
   // Tensors without dimensions are on every rank, because they have no slices.
   std::set<std::string> names_to_keep() const {
-    std::set<std::string> names = stage_.parameters;
-    names.insert(stage_.buffers.begin(), stage_.buffers.end());
+    std::set<std::string> names = stage_.buffers;
+    if (!makes_blocks_in_turn_) names.insert(stage_.parameters.begin(), stage_.parameters.end());
     for (const auto* const part : {&whole_.parameters, &whole_.buffers})
       for (const auto& [name, tensor] : *part)
         if (tensor.dim() == 0) names.insert(name);
@@ -240,7 +253,7 @@ class MeshEngine : public Engine {
     for (size_t i = 0; i < whole_.parameters.size(); ++i) {
       const auto& [name, tensor] = whole_.parameters[i];
       if (!stage_.parameters.contains(name)) continue;
-      own.push_back({name, tensor});
+      if (!is_hollow(tensor)) own.push_back({name, tensor});
       const bool has_copies = dividers().size() > 1 && !is_layer_divided(i);
       const bool is_counted = !has_copies || dividers().rank() == 0;
       keeper.parameters.push_back({.name = name,
@@ -252,6 +265,8 @@ class MeshEngine : public Engine {
     }
     broadcast_tensors(replicas(), own);
     broadcast_tensors(replicas(), own_buffers_);
+    if (makes_blocks_in_turn_)
+      keeper.materialise = [this](const std::set<std::string>& names) { make_in_turn(names); };
     if (!parts_.empty()) check_divided_update(*setting_.optimizer(own));
     keeper_ = keep_shards(std::move(keeper), shard_level());
     const std::vector<NamedTensor> updated = keeper_->updated();
@@ -259,6 +274,17 @@ class MeshEngine : public Engine {
     for (const auto& [name, tensor] : updated)
       if (summed.contains(name) && tensor.numel() > 0) summed_.push_back(tensor);
     foreign_.emplace(forms_);
+  }
+
+  // COLLECTIVE along the data axis. Leaves the other divided parameters hollow.
+  void make_in_turn(const std::set<std::string>& names) const {
+    std::set<std::string> kept = names_to_keep();
+    kept.insert(names.begin(), names.end());
+    setting_.keep_only(kept);
+    std::vector<NamedTensor> made;
+    for (const NamedTensor& named : whole_.parameters)
+      if (names.contains(named.name)) made.push_back(named);
+    broadcast_tensors(replicas(), made);
   }
 
   int shard_level() const {
@@ -308,9 +334,8 @@ class MeshEngine : public Engine {
 
   // The first step allocates memory, and is not like the others.
   void count_time(std::chrono::steady_clock::time_point started) {
-    const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - started;
     if (std::exchange(has_stepped_, true))
-      runner_->times().add_step(passed.count());
+      runner_->times().add_step(seconds_since(started));
     else
       runner_->times().clear();
   }
@@ -380,7 +405,8 @@ class MeshEngine : public Engine {
   const int stage_number_;
   Stage stage_;
   std::vector<NamedTensor> own_buffers_, trained_scalars_;
-  size_t first_trained_block_ = 0;  // A place in the whole model.
+  bool makes_blocks_in_turn_ = false;  // See ParameterKeeperSetting::materialise.
+  size_t first_trained_block_ = 0;     // A place in the whole model.
   std::unique_ptr<ParameterKeeper> keeper_;
   std::optional<TiedGradients> tied_;
   std::optional<ForeignState> foreign_;

@@ -3,16 +3,21 @@
 #include <trireme/parallel/mesh/parameter_keeper.h>
 #include <trireme/plan/row_shards.h>
 #include <trireme/tensor/master_weights.h>
+#include <functional>
 #include <vector>
 
 namespace trireme {
 
 class OwnRows {
  public:
-  // With `apart` the rows of divided parameters lie in memory of their own; otherwise they are
-  // views of the parameters. A parameter that is not divided is its own rows.
+  // Calls its argument once for each parameter, while that has its values.
+  using EachInTurn = std::function<void(const std::function<void(size_t parameter)>& take)>;
+
+  // The rows of divided parameters lie in memory of their own if there is `in_turn`, and are taken
+  // then; otherwise they are views of the parameters. A parameter that is not divided is its own
+  // rows.
   OwnRows(const std::vector<OwnTensor>& parameters, const plan::RowShards& shards, int rank,
-          bool apart);
+          const EachInTurn& in_turn);
 
   // [parameter]: its own rows, in its type, as a slice of the whole tensor. A parameter that is
   // not divided counts on the first rank alone.

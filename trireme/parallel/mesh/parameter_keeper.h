@@ -4,7 +4,9 @@
 #include <ATen/core/Tensor.h>
 #include <trireme/parallel/engine.h>
 #include <trireme/plan/tensor_slice.h>
+#include <functional>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -41,6 +43,10 @@ struct ParameterKeeperSetting {
   // [block]: backward enters it, because it or a block before it, on any rank, has parameters that
   // are trained; and backward leaves it to the block before it, for the same reason.
   std::vector<bool> enters_backward, leaves_backward;
+  // Gives these parameters memory and their initial values, the same on all replicas, and takes it
+  // from all others that level 3 divides. COLLECTIVE along the data axis. Null if all parameters
+  // have memory and values.
+  std::function<void(const std::set<std::string>& names)> materialise;
 };
 
 // The part of a backward that runs at a time: zero-bubble schedules divide it
