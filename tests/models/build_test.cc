@@ -11,13 +11,10 @@
 #include <cmath>
 #include <map>
 
+#include "cases.h"
+
 namespace trireme::models::build_test {
 namespace {
-
-struct Case {
-  ModelOptions options;
-  InputSpec input;
-};
 
 std::vector<Case> cases() {
   return {

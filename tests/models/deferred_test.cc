@@ -10,13 +10,10 @@
 #include <trireme/tensor/replica_random.h>
 #include <map>
 
+#include "cases.h"
+
 namespace trireme::models::deferred_test {
 namespace {
-
-struct Case {
-  ModelOptions options;
-  InputSpec input;
-};
 
 std::vector<Case> cases() {
   return {

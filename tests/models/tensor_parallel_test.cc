@@ -1,5 +1,6 @@
 // The models whose layers a tensor axis divides, trained by its ranks and by one device.
 #include "../parallel/divided_layers.h"
+#include "cases.h"
 
 #include <trireme/models/build.h>
 #include <trireme/parallel/module_state.h>
@@ -10,10 +11,6 @@ namespace {
 
 using tests::Assembly;
 
-struct Case {
-  ModelOptions options;
-  InputSpec input;
-};
 Case gpt() {
   return {{.name = "gpt", .layers = 2, .width = 32, .heads = 4, .vocabulary = 51, .context = 16},
           {{16}, 51}};

@@ -3,6 +3,7 @@
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/nn/module.h>
 
+#include <trireme/base/seconds.h>
 #include <trireme/parallel/activation_measure.h>
 #include <trireme/parallel/module_state.h>
 #include <trireme/parallel/pipeline/split_backward.h>
@@ -41,10 +42,6 @@ class NotedTensors : public SavedTensorKeeper {
  private:
   std::shared_ptr<const KeeperSetting> setting_;
 };
-
-double seconds_from(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 // The tensors between two blocks. They belong to no graph.
 struct Between {
@@ -147,7 +144,7 @@ ForwardRun ChainMeasure::forward(const Block& block, const Between& between,
     const SavedTensorScope scope(&noting);
     const auto start = std::chrono::steady_clock::now();
     run.outputs = block.forward(own);
-    measured.forward_seconds = seconds_from(start);
+    measured.forward_seconds = seconds_since(start);
   }
   check_outputs(block, run.outputs);
   number_outputs(run, measured);
@@ -170,7 +167,7 @@ double ChainMeasure::backward(const ForwardRun& run, const Tensors& parameters) 
   const auto start = std::chrono::steady_clock::now();
   torch::autograd::grad(roots, wanted, gradients, /*retain_graph=*/false, /*create_graph=*/false,
                         /*allow_unused=*/true);
-  return seconds_from(start);
+  return seconds_since(start);
 }
 
 // Gradients of parameters that the first half computes at once go where nobody sees them.

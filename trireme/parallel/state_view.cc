@@ -52,4 +52,9 @@ std::string name_in_file(const StateEntry& entry, int rank) {
   return fmt::format("rank{}/{}", rank, name);
 }
 
+std::string parameter_of(const std::string& state_name) {
+  const size_t slash = state_name.find('/');
+  return slash == std::string::npos ? "" : state_name.substr(slash + 1);
+}
+
 }  // namespace trireme

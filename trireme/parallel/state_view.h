@@ -50,6 +50,10 @@ std::vector<NamedTensor> updated_tensors(const StateView& view);
 // "rank3/error/conv1.weight". Only a tensor of a single rank has that rank in its name.
 std::string name_in_file(const StateEntry& entry, int rank);
 
+// The parameter that a tensor of the optimizer belongs to: "conv1.weight" of
+// "exp_avg/conv1.weight". Empty if the name has no such form.
+std::string parameter_of(const std::string& state_name);
+
 // All of an engine but its model's code: the tensors, and everything that is no tensor.
 struct EngineState {
   StateView tensors;

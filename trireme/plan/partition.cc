@@ -103,7 +103,8 @@ std::string limit_of(const Partition& partition, const PartitionLoads& loads) {
                                    block_names_of(partition, static_cast<int>(largest)), fraction)
                      : fmt::format("part {} ({}) has {}", largest,
                                    block_names_of(partition, static_cast<int>(largest)), fraction);
-  const std::vector<int64_t> best = loads_of(loads, best_cut(loads));
+  const std::vector<int64_t> best =
+      partition.by_hand ? loads_of(loads, best_cut(loads)) : partition.loads;
   const int64_t least = best[largest_of(best)];
   if (partition.loads[largest] > least)
     return fmt::format("{}; the best cut by {} has {:.2f}x the mean in its largest part", has,

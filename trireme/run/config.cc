@@ -15,10 +15,10 @@ namespace {
 constexpr int64_t kDefaultEpochs = 10;
 
 // The order of sections in documents. A section that is not here comes last.
-constexpr std::array<std::string_view, 17> kSections = {
-    "model",  "data",       "optimizer",    "schedule", "strategy", "train",
-    "guard",  "inject",     "reproducible", "elastic",  "device",   "comm",
-    "launch", "checkpoint", "run",          "monitor",  "cost"};
+constexpr std::array<std::string_view, 18> kSections = {
+    "model",  "data",   "optimizer",  "schedule",     "strategy", "train",
+    "memory", "guard",  "inject",     "reproducible", "elastic",  "device",
+    "comm",   "launch", "checkpoint", "run",          "monitor",  "cost"};
 
 auto place_of_section(const config::Row& row) {
   return std::find(kSections.begin(), kSections.end(), row.name.substr(0, row.name.find('.'))) -

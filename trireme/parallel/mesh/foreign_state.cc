@@ -37,18 +37,12 @@ StateEntry entry_without_values(const std::string& name, const std::vector<int64
 
 ForeignState::ForeignState(const std::vector<plan::TensorSpec>& parameters) {
   for (const plan::TensorSpec& spec : parameters) {
-    shapes_.emplace(spec.name, spec.shape);
+    parameters_.insert(spec.name);
     if (plan::bytes_of(spec.dtype) != 2) continue;
     Form form{spec.name, spec.shape, at::kFloat, StateKind::master};
     if (form.shape.empty()) form.copy = scalar_of(form.type);
     forms_.emplace("engine/master/" + spec.name, std::move(form));
   }
-}
-
-// State is named "exp_avg/conv1.weight".
-bool ForeignState::is_of_a_parameter(const std::string& state_name) const {
-  const size_t slash = state_name.find('/');
-  return slash != std::string::npos && shapes_.contains(state_name.substr(slash + 1));
 }
 
 void ForeignState::learn(const EngineState& own, Group& group) {
@@ -85,7 +79,7 @@ void ForeignState::learn(const IncomingState& incoming) {
   counters_ = incoming.counters.value("optimizer", Json::object());
   std::erase_if(forms_, [](const auto& each) { return each.second.kind != StateKind::master; });
   for (const plan::TensorSpec& spec : incoming.tensors) {
-    if (!is_of_a_parameter(spec.name)) continue;
+    if (!parameters_.contains(parameter_of(spec.name))) continue;
     Form form{spec.name, spec.shape, to_torch(spec.dtype), StateKind::optimizer};
     if (form.shape.empty()) form.copy = scalar_of(form.type);
     forms_.insert_or_assign(spec.name, std::move(form));

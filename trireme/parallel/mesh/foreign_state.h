@@ -5,6 +5,7 @@
 #include <trireme/parallel/engine.h>
 #include <trireme/parallel/state_view.h>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -38,11 +39,9 @@ class ForeignState {
     StateKind kind = StateKind::optimizer;
     at::Tensor copy = {};  // The value, if there are no dimensions.
   };
-  bool is_of_a_parameter(const std::string& state_name) const;
-
-  std::map<std::string, std::vector<int64_t>> shapes_;  // [parameter]: its whole shape.
-  std::map<std::string, Form> forms_;                   // By name in a file.
-  Json counters_;  // The optimizer's counters on all ranks, or null.
+  std::set<std::string> parameters_;
+  std::map<std::string, Form> forms_;  // By name in a file.
+  Json counters_;                      // The optimizer's counters on all ranks, or null.
 };
 
 }  // namespace trireme

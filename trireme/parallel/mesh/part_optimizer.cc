@@ -79,12 +79,9 @@ void PartOptimizer::step_divided(Group& group, const plan::RowShards& shards) {
   }
 }
 
-// The part that a state tensor belongs to, which is named "exp_avg/conv1.weight". Null if the rank
-// does not have it.
+// The part that a state tensor belongs to. Null if the rank does not have it.
 const OwnTensor* PartOptimizer::part_with_state(const std::string& name) const {
-  const size_t slash = name.find('/');
-  if (slash == std::string::npos) return nullptr;
-  const auto found = std::ranges::find(parts_, name.substr(slash + 1), &OwnTensor::name);
+  const auto found = std::ranges::find(parts_, parameter_of(name), &OwnTensor::name);
   return found == parts_.end() ? nullptr : &*found;
 }
 

@@ -14,12 +14,19 @@ namespace {
 // at::linear() adds the bias elsewhere, and rounds differently.
 namespace F = torch::nn::functional;
 
-// The initial values of torch::nn::Linear, in its order of draws.
-void start_linear(const at::Tensor& weight, const at::Tensor& bias) {
-  torch::nn::init::kaiming_uniform_(weight, std::sqrt(5));
-  if (!bias.defined()) return;
-  const double bound = 1 / std::sqrt(static_cast<double>(weight.size(1)));
-  torch::nn::init::uniform_(bias, -bound, bound);
+// Gives a layer the whole parameters of torch::nn::Linear and their initial values, in its order
+// of draws.
+template <typename Layer, typename Options>
+void start_linear(Layer& layer, const Options& options) {
+  layer.weight = layer.register_parameter("weight", at::empty({options.out, options.in}));
+  torch::nn::init::kaiming_uniform_(layer.weight, std::sqrt(5));
+  if (!options.bias) {
+    layer.bias = layer.register_parameter("bias", {}, /*requires_grad=*/false);
+    return;
+  }
+  layer.bias = layer.register_parameter("bias", at::empty({options.out}));
+  const double bound = 1 / std::sqrt(static_cast<double>(options.in));
+  torch::nn::init::uniform_(layer.bias, -bound, bound);
 }
 
 // Rows [first, last) of each of the sections of a tensor of this shape.
@@ -55,12 +62,7 @@ ColumnLinearImpl::ColumnLinearImpl(const ColumnLinearOptions& options) : options
   reset();
 }
 
-void ColumnLinearImpl::reset() {
-  weight = register_parameter("weight", at::empty({options_.out, options_.in}));
-  bias = options_.bias ? register_parameter("bias", at::empty({options_.out}))
-                       : register_parameter("bias", {}, /*requires_grad=*/false);
-  start_linear(weight, bias);
-}
+void ColumnLinearImpl::reset() { start_linear(*this, options_); }
 
 at::Tensor ColumnLinearImpl::forward(const at::Tensor& x) {
   const at::Tensor input =
@@ -88,12 +90,7 @@ RowLinearImpl::RowLinearImpl(const RowLinearOptions& options) : options_(options
   reset();
 }
 
-void RowLinearImpl::reset() {
-  weight = register_parameter("weight", at::empty({options_.out, options_.in}));
-  bias = options_.bias ? register_parameter("bias", at::empty({options_.out}))
-                       : register_parameter("bias", {}, /*requires_grad=*/false);
-  start_linear(weight, bias);
-}
+void RowLinearImpl::reset() { start_linear(*this, options_); }
 
 at::Tensor RowLinearImpl::forward(const at::Tensor& x) {
   if (!ranks()) return F::linear(x, weight, bias);

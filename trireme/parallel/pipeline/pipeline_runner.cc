@@ -7,6 +7,7 @@
 
 #include <trireme/base/error.h>
 #include <trireme/base/hash.h>
+#include <trireme/base/seconds.h>
 #include <trireme/parallel/activation_measure.h>
 #include <trireme/parallel/pipeline/gradient_sums.h>
 #include <trireme/parallel/pipeline/pipeline_runner.h>
@@ -22,10 +23,6 @@ namespace {
 
 using Item = ActivationMail::Item;
 using plan::PipelineTask;
-
-double seconds_since(std::chrono::steady_clock::time_point started) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
-}
 
 // Values that the next part takes: autograd of this part ends at them.
 std::vector<Item> items_of(const Tensors& outputs) {
