@@ -2,10 +2,13 @@
 
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/edge.h>
+#include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
+
+#include <trireme/tensor/saved_tensors.h>
 
 namespace trireme::pipeline {
 namespace {
@@ -21,6 +24,27 @@ torch::nn::Sequential small_chain() {
   chain->to(at::kDouble);
   return chain;
 }
+
+// Keeps tensors as usual, and counts how often they are unpacked.
+class CountingKeeper : public SavedTensorKeeper {
+ public:
+  explicit CountingKeeper(int& count) : count_(count) {}
+  std::unique_ptr<SavedTensor> keep(const at::Tensor& tensor) override {
+    struct Counted : SavedTensor {
+      Counted(at::Tensor tensor, int& count) : tensor(std::move(tensor)), count(count) {}
+      at::Tensor get() override {
+        ++count;
+        return tensor;
+      }
+      at::Tensor tensor;
+      int& count;
+    };
+    return std::make_unique<Counted>(tensor.tensor_data(), count_);
+  }
+
+ private:
+  int& count_;
+};
 
 void run_backward(const at::Tensor& loss, bool within_products) {
   if (within_products) add_within_products({torch::autograd::impl::gradient_edge(loss)});
@@ -79,6 +103,62 @@ TEST(GradientSums, CountAWeightThatIsUsedTwiceTwice) {
     results[within] = gradients_of(*layer);
   }
   EXPECT_TRUE(results[0][0].allclose(results[1][0], 1e-5, 1e-6));
+}
+
+// An unpack hook may read a file or compute, so it must run once.
+TEST(GradientSums, UnpackSavedTensorsOnce) {
+  at::manual_seed(3);
+  auto chain = small_chain();
+  const at::Tensor data = at::randn({4, 2, 7, 6}, at::kDouble);
+  std::vector<at::Tensor> plain;
+  int counts[2] = {0, 0};
+  for (const bool within : {false, true}) {
+    chain->zero_grad();
+    for (int pass = 0; pass < 2; ++pass) {
+      CountingKeeper keeper(counts[within]);
+      at::Tensor loss;
+      {
+        const SavedTensorScope scope(&keeper);
+        loss = chain->forward(data[pass]).square().sum();
+      }
+      run_backward(loss, within);
+    }
+    if (!within) plain = gradients_of(*chain);
+  }
+  EXPECT_EQ(counts[0], counts[1]);
+  for (size_t i = 0; i < plain.size(); ++i)
+    EXPECT_TRUE(plain[i].allclose(gradients_of(*chain)[i], 1e-12, 1e-12)) << i;
+}
+
+TEST(GradientSums, LeaveComplexWeightsAndProductsWithHooksBehindThemAlone) {
+  const at::Tensor data = at::randn({5, 4}, at::kComplexDouble);
+  at::Tensor expected;
+  for (const bool within : {false, true}) {
+    const at::Tensor weight = at::ones({3, 4}, at::kComplexDouble).requires_grad_();
+    for (int pass = 0; pass < 2; ++pass)
+      run_backward(at::abs(at::matmul(data, weight.t())).sum(), within);
+    if (within)
+      EXPECT_TRUE(weight.grad().allclose(expected));
+    else
+      expected = weight.grad();
+  }
+  Linear layer(4, 3);
+  struct Sees : torch::autograd::FunctionPostHook {
+    explicit Sees(int& count) : count(count) {}
+    torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
+                                              const torch::autograd::variable_list&) override {
+      count += outputs[2].defined();
+      return outputs;
+    }
+    int& count;
+  };
+  int seen = 0;
+  for (int pass = 0; pass < 3; ++pass) {
+    const at::Tensor output = layer(at::ones({5, 4}));
+    output.grad_fn()->add_post_hook(std::make_unique<Sees>(seen));
+    run_backward(output.sum(), true);
+  }
+  EXPECT_EQ(seen, 3);
 }
 
 // Hooks of a user must see each gradient.

@@ -65,6 +65,8 @@ Rank rank_of(const Blocks& blocks, const std::vector<int>& first, PartitionMeasu
     const size_t end =
         part + 1 < first.size() ? static_cast<size_t>(first[part + 1]) : blocks.size();
     int64_t load = 0;
+    if (measure == PartitionMeasure::memory)
+      load += held[part] * blocks[static_cast<size_t>(first[part])].entry_bytes;
     for (size_t b = static_cast<size_t>(first[part]); b < end; ++b) {
       const BlockCost& block = blocks[b];
       if (measure == PartitionMeasure::parameters) load += block.parameters;
@@ -91,7 +93,7 @@ TEST(Partition, IsTheBestOfAllContiguousOnes) {
     Blocks blocks;
     for (int b = 0; b < count; ++b)
       blocks.push_back({std::to_string(b), draw(6), 1e-9 * draw(5), 1e-9 * draw(9), draw(20),
-                        draw(9), draw(3)});
+                        draw(9), draw(3), draw(9)});
     blocks[0].parameters = blocks[0].parameter_bytes = 1;
     blocks[0].forward_seconds = 1e-9;
     std::vector<int> held;

@@ -126,8 +126,33 @@ TEST(PipelineMemory, AMeasuredChainIsTheMemoryOfAChain) {
   EXPECT_TRUE(memory[0].saves_output);
   EXPECT_EQ(memory[1].input_bytes, kTensor);
   EXPECT_EQ(memory[1].inner_bytes, kInner);
-  EXPECT_THAT(activation_costs(chain_of(3)),
-              ElementsAre(kTensor + kInner, kTensor + kInner, kInner));
+  std::vector<int64_t> bytes, entry_bytes;
+  for (const ActivationCost& cost : activation_costs(chain_of(3))) {
+    bytes.push_back(cost.bytes);
+    entry_bytes.push_back(cost.entry_bytes);
+  }
+  EXPECT_THAT(bytes, ElementsAre(kTensor + kInner, kTensor + kInner, kInner));
+  // Behind a cut, a part holds its input besides.
+  EXPECT_THAT(entry_bytes, ElementsAre(0, kTensor, kTensor));
+}
+
+TEST(PipelineMemory, SmallStoragesStayIfABlockIsSwappedOrCompressed) {
+  MeasuredChain chain = chain_of(4);
+  const PipelinePlan plan = plan_pipeline({"gpipe", 2, 4});
+  const Partition cut = even_cut(plan, chain);
+  const auto peak = [&](MemoryDecision decision) {
+    return peak_activations(plan, cut, chain, std::vector<MemoryDecision>(4, decision), 0);
+  };
+  const int64_t kept = peak(keep);
+  EXPECT_LT(peak(swap), kept);
+  for (MeasuredBlock& block : chain.blocks) block.saved.still_bytes = block.saved.inner_bytes;
+  const int64_t tensors_away = peak(swap);
+  EXPECT_LT(tensors_away, kept);
+  chain.least_moved_bytes = kTensor + 1;
+  EXPECT_EQ(peak(swap), kept);
+  EXPECT_EQ(peak(compress), kept);
+  chain.least_moved_bytes = kTensor;
+  EXPECT_EQ(peak(swap), tensors_away);
 }
 
 MemoryPlanOptions options_of(const std::string& policy, int64_t budget = 0,

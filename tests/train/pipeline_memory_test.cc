@@ -220,6 +220,29 @@ TEST(PipelineMemoryRun, ABudgetIsKeptOnEveryStage) {
   for (const int64_t bytes : report.activation_bytes) EXPECT_LE(bytes, budget);
 }
 
+// Storages are large enough to be moved: 128 rows of 96 numbers have 96 KiB.
+TEST(PipelineMemoryRun, SwappingKeepsABudget) {
+  const Folder folder;
+  for (const std::string schedule : {"gpipe", "1f1b"}) {
+    TrainerOptions options = options_of(2, 2, schedule);
+    options.batch = 512;
+    const auto train = [&] { return fit(options, deep_job(), clouds(1024), clouds(31, 2)); };
+    const Report plain = train();
+    const int64_t budget =
+        *std::max_element(plain.activation_bytes.begin(), plain.activation_bytes.end()) * 7 / 10;
+    options.memory = {.policy = "swap", .budget = budget, .swap_dir = folder.path()};
+    const Report report = train();
+    EXPECT_EQ(report.parameters_sha256, plain.parameters_sha256) << schedule;
+    for (const int64_t bytes : report.activation_bytes) EXPECT_LE(bytes, budget) << schedule;
+    options.memory.budget = 0;
+    const Report least = train();
+    EXPECT_EQ(least.parameters_sha256, plain.parameters_sha256) << schedule;
+    for (size_t stage = 0; stage < 2; ++stage)
+      EXPECT_LE(least.activation_bytes[stage], least.predicted_activation_bytes[stage])
+          << schedule;
+  }
+}
+
 TEST(PipelineMemoryRun, ABudgetThatNoPlanKeepsNamesTheLeastThatWorks) {
   TrainerOptions options = options_of(4, 2);
   options.memory = {.policy = "recompute", .budget = 1000};

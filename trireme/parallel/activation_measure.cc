@@ -91,6 +91,7 @@ Between ChainMeasure::begin(const Tensors& inputs) {
   Between between{inputs, std::vector<bool>(inputs.size(), false), {}};
   for (size_t i = 0; i < inputs.size(); ++i) between.values.push_back(static_cast<int>(i));
   chain_.value_bytes.assign(inputs.size(), 0);
+  chain_.least_moved_bytes = kLeastMovedBytes;
   return between;
 }
 

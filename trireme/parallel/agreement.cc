@@ -73,7 +73,8 @@ Json found_by_first(Group& group, const std::function<Json()>& find) {
               {"code", static_cast<int>(known ? known->code() : ErrorCode::internal)}};
     }
   }
-  told = Json::parse(broadcast_text(group, told.dump(), 0));
+  told = Json::parse(
+      broadcast_text(group, told.dump(-1, ' ', false, Json::error_handler_t::replace), 0));
   if (refused) std::rethrow_exception(refused);
   if (told.contains("refused"))
     throw Error(static_cast<ErrorCode>(told["code"].get<int>()), "parallel",

@@ -20,6 +20,8 @@ struct BlockCost {
   int64_t parameter_bytes = 0;   // Its parameters, with their gradients and optimizer state.
   int64_t activation_bytes = 0;  // Kept for backward, for each micro-batch.
   int64_t output_bytes = 0;      // Sent to the next block, for each micro-batch.
+  // Kept besides by a part that begins with it, for each micro-batch.
+  int64_t entry_bytes = 0;
 };
 
 // The cost that is made even.

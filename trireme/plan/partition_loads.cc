@@ -103,8 +103,11 @@ PartitionLoads::PartitionLoads(std::span<const BlockCost> blocks, PartitionMeasu
     add_load(fixed_, memory ? state : measure == PartitionMeasure::time ? nanoseconds : elements);
     add_load(held_bytes_, memory ? activations : 0);
     sent_.push_back(number(block.output_bytes, "bytes of output"));
+    entry_.push_back(memory ? number(block.entry_bytes, "bytes of input") : 0);
   }
-  if (most_held > 0 && held_bytes_.back() > (kLargestLoad - fixed_.back()) / most_held)
+  const int64_t most_entered = entry_.empty() ? 0 : std::ranges::max(entry_);
+  if (most_held > 0 &&
+      held_bytes_.back() > (kLargestLoad - fixed_.back()) / most_held - most_entered)
     throw Error(ErrorCode::invalid_argument, "plan",
                 "the costs of the blocks are too large to add");
 }
@@ -112,7 +115,8 @@ PartitionLoads::PartitionLoads(std::span<const BlockCost> blocks, PartitionMeasu
 int64_t PartitionLoads::of(int part, int from, int to) const {
   const auto begin = static_cast<size_t>(from), end = static_cast<size_t>(to);
   return fixed_[end] - fixed_[begin] +
-         held_[static_cast<size_t>(part)] * (held_bytes_[end] - held_bytes_[begin]);
+         held_[static_cast<size_t>(part)] *
+             (entry_[begin] + held_bytes_[end] - held_bytes_[begin]);
 }
 
 std::vector<int> best_cut(const PartitionLoads& loads) {

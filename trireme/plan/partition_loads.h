@@ -25,8 +25,8 @@ class PartitionLoads {
   // [block]: sums over all blocks before it, of what counts once and of what counts for each
   // micro-batch that is held.
   std::vector<int64_t> fixed_, held_bytes_;
-  std::vector<int64_t> sent_;
-  std::vector<int64_t> held_;  // [part]
+  std::vector<int64_t> sent_, entry_;  // [block]
+  std::vector<int64_t> held_;          // [part]
 };
 
 // The first blocks of the best cut (see partition()). There must be at least a block for each

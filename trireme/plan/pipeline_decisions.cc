@@ -42,8 +42,7 @@ struct Release {
 
 double copy_seconds(const MeasuredChain& chain, const MeasuredBlock& block,
                     const MemoryPlanOptions& options) {
-  const auto bytes =
-      static_cast<double>(block.saved.inner_bytes + chain.bytes_of(block.saved.values));
+  const auto bytes = static_cast<double>(chain.moved_bytes(block.saved));
   return std::max(0.0, bytes / options.out_bytes_per_second - block.forward_seconds) +
          std::max(0.0, bytes / options.in_bytes_per_second - block.backward_seconds);
 }
@@ -99,8 +98,10 @@ class StageSearch {
     return chain_.blocks[static_cast<size_t>(number)];
   }
   double freed_by(const Free& free) const {
-    const MeasuredBlock& of = block(free.block);
-    return static_cast<double>(of.saved.inner_bytes + chain_.bytes_of(of.saved.values));
+    const SavedInBlock& saved = block(free.block).saved;
+    if (free.release.decision != MemoryDecision::recompute)
+      return static_cast<double>(chain_.moved_bytes(saved));
+    return static_cast<double>(saved.inner_bytes + chain_.bytes_of(saved.values));
   }
 
   template <typename IsReleased>

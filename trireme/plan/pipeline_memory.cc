@@ -40,9 +40,12 @@ SavedInBlock held_by(const MeasuredChain& chain, size_t block, MemoryDecision de
   const MeasuredBlock& measured = chain.blocks[block];
   switch (decision) {
     case MemoryDecision::recompute: return {measured.inputs, 0, 0};
-    case MemoryDecision::swap: return {};
-    case MemoryDecision::compress:
-      return {{}, (chain.bytes_of(measured.saved.values) + measured.saved.inner_bytes + 1) / 2, 0};
+    case MemoryDecision::swap: return chain.not_moved(measured.saved);
+    case MemoryDecision::compress: {
+      SavedInBlock held = chain.not_moved(measured.saved);
+      held.inner_bytes += (chain.moved_bytes(measured.saved) + 1) / 2;
+      return held;
+    }
     case MemoryDecision::keep: break;
   }
   return measured.saved;
@@ -127,10 +130,9 @@ class StageOnPaper {
     const MeasuredBlock& measured = block(number);
     const MemoryDecision decision = decision_of(number);
     if (decision == MemoryDecision::keep) return 0;
-    const bool runs_again = decision == MemoryDecision::recompute;
+    if (decision != MemoryDecision::recompute) return chain_.moved_bytes(measured.saved);
     return measured.saved.inner_bytes +
-           chain_.bytes_of(runs_again ? without(measured.saved.values, measured.inputs)
-                                      : measured.saved.values);
+           chain_.bytes_of(without(measured.saved.values, measured.inputs));
   }
 
   // The gradients of outputs wait with everything else if the input needs none.
@@ -164,8 +166,22 @@ int64_t MeasuredChain::bytes_of(const std::vector<int>& values) const {
   return bytes;
 }
 
+SavedInBlock MeasuredChain::not_moved(const SavedInBlock& saved) const {
+  SavedInBlock still{{}, saved.still_bytes, saved.still_bytes};
+  for (const int value : saved.values)
+    if (value_bytes[static_cast<size_t>(value)] < least_moved_bytes) still.values.push_back(value);
+  return still;
+}
+
+int64_t MeasuredChain::moved_bytes(const SavedInBlock& saved) const {
+  const SavedInBlock still = not_moved(saved);
+  return saved.inner_bytes - still.inner_bytes + bytes_of(saved.values) - bytes_of(still.values);
+}
+
 Json MeasuredChain::to_json() const {
-  Json json = {{"value_bytes", value_bytes}, {"blocks", Json::array()}};
+  Json json = {{"value_bytes", value_bytes},
+               {"least_moved_bytes", least_moved_bytes},
+               {"blocks", Json::array()}};
   for (const MeasuredBlock& block : blocks)
     json["blocks"].push_back({{"name", block.name},
                               {"forward_seconds", block.forward_seconds},
@@ -181,6 +197,7 @@ Json MeasuredChain::to_json() const {
 MeasuredChain MeasuredChain::from_json(const Json& json) {
   MeasuredChain chain;
   chain.value_bytes = json.at("value_bytes").get<std::vector<int64_t>>();
+  chain.least_moved_bytes = json.at("least_moved_bytes").get<int64_t>();
   for (const Json& block : json.at("blocks"))
     chain.blocks.push_back({.name = block.at("name").get<std::string>(),
                             .forward_seconds = block.at("forward_seconds").get<double>(),
@@ -231,15 +248,18 @@ std::vector<int> microbatches_held(const PipelinePlan& plan) {
   return most;
 }
 
-std::vector<int64_t> activation_costs(const MeasuredChain& chain,
-                                      const std::vector<MemoryDecision>& decisions) {
-  std::vector<int64_t> costs;
+std::vector<ActivationCost> activation_costs(const MeasuredChain& chain,
+                                             const std::vector<MemoryDecision>& decisions) {
+  std::vector<ActivationCost> costs;
   std::set<int> known;
   for (size_t i = 0; i < chain.blocks.size(); ++i) {
     const SavedInBlock held = held_by(chain, i, decision_for(decisions, i));
-    int64_t& bytes = costs.emplace_back(held.inner_bytes);
+    ActivationCost& cost = costs.emplace_back(held.inner_bytes);
+    for (const int value : chain.blocks[i].inputs)
+      if (known.contains(value) || !contains(held.values, value))
+        cost.entry_bytes += chain.value_bytes[static_cast<size_t>(value)];
     for (const int value : held.values)
-      if (known.insert(value).second) bytes += chain.value_bytes[static_cast<size_t>(value)];
+      if (known.insert(value).second) cost.bytes += chain.value_bytes[static_cast<size_t>(value)];
   }
   return costs;
 }

@@ -36,9 +36,13 @@ struct MeasuredBlock {
 struct MeasuredChain {
   std::vector<int64_t> value_bytes;  // [value]; 0 for those of the batch and of the model.
   std::vector<MeasuredBlock> blocks;
+  int64_t least_moved_bytes = 0;  // Smaller storages are not swapped or compressed.
 
   bool empty() const { return blocks.empty(); }
   int64_t bytes_of(const std::vector<int>& values) const;
+  // What stays in memory if a block is swapped or compressed, and the bytes that do not.
+  SavedInBlock not_moved(const SavedInBlock& saved) const;
+  int64_t moved_bytes(const SavedInBlock& saved) const;
   Json to_json() const;
   static MeasuredChain from_json(const Json& json);
 };
@@ -50,9 +54,13 @@ std::vector<BlockMemory> memory_of(const MeasuredChain& chain, int from, int to)
 std::vector<int> microbatches_held(const PipelinePlan& plan);
 
 // [block]: the bytes that it adds to those of the blocks before it, for each micro-batch that is
-// held. `decisions` has one for each block; empty: all are kept.
-std::vector<int64_t> activation_costs(const MeasuredChain& chain,
-                                      const std::vector<MemoryDecision>& decisions = {});
+// held, and those of its inputs that it does not add, which a part that begins with it holds too.
+// `decisions` has one for each block; empty: all are kept.
+struct ActivationCost {
+  int64_t bytes = 0, entry_bytes = 0;
+};
+std::vector<ActivationCost> activation_costs(const MeasuredChain& chain,
+                                             const std::vector<MemoryDecision>& decisions = {});
 
 // The most bytes of activations that a stage holds at a time: saved tensors, and the inputs and
 // outputs of its parts, which the runner holds. It runs the steps of the stage on paper. A block

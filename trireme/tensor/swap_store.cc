@@ -46,6 +46,7 @@ struct Swapped {
   Copy copy = Copy::waits;
   SwapRoom room;  // Empty while the storage is only in the file.
   bool is_forgotten = false;
+  bool is_ahead = false;  // The store's thread reads it.
 
   bool is_here() const { return static_cast<bool>(room.storage); }
   // Whether nothing but the store has the memory, so that it can become free.
@@ -64,7 +65,7 @@ class SwapWork {
   std::shared_ptr<Swapped> put(c10::Storage storage);
   c10::Storage get(const std::shared_ptr<Swapped>& entry);
   void forget(const std::shared_ptr<Swapped>& entry);
-  // Takes the memory of one storage, and waits for its write if need be. Returns false if no
+  // Takes the memory of one storage, and waits for its copy if need be. Returns false if no
   // storage can give its memory.
   bool make_room();
   void run();
@@ -162,7 +163,8 @@ bool SwapWork::make_room() {
     rethrow();
     bool is_coming = false;
     for (const auto& [key, entry] : entries_) {
-      if (!entry->is_alone()) continue;
+      const bool is_read_ahead = entry->copy == SwapCopy::reading && entry->is_ahead;
+      if (!entry->is_alone() && !is_read_ahead) continue;
       if (entry->copy == SwapCopy::none) {
         gone = std::exchange(entry->room, SwapRoom());
         return true;
@@ -213,7 +215,9 @@ void SwapWork::run() {
       if (const Entry entry = next_read())
         if (SwapRoom room = room_ahead(entry); room.hold) {
           entry->copy = SwapCopy::reading;
+          entry->is_ahead = true;
           read(lock, entry, std::move(room));
+          entry->is_ahead = false;
           done_.notify_all();
           continue;
         }

@@ -83,6 +83,7 @@ void join_loss(plan::MeasuredChain& chain) {
     std::vector<int>& values = (last.*saved).values;
     values.insert(values.end(), (loss.*saved).values.begin(), (loss.*saved).values.end());
     (last.*saved).inner_bytes += (loss.*saved).inner_bytes;
+    (last.*saved).still_bytes += (loss.*saved).still_bytes;
   }
 }
 
@@ -163,7 +164,7 @@ plan::MeasuredChain measured_blocks(const EngineSetting& setting, const std::vec
   const bool plans_memory = !setting.memory.is_plain();
   if (pipeline.parts() == 1 && !plans_memory) return {};
   const bool cuts_by_time = trimmed(cut) == "auto" || trimmed(cut) == "time";
-  const bool is_needed = plans_memory || cuts_by_time || plan::needs_measured_blocks(cut);
+  const bool is_needed = plans_memory || plan::needs_measured_blocks(cut);
   const auto measured_now = [&]() -> plan::MeasuredChain {
     if (setting.measured && !setting.measured->empty()) return *setting.measured;
     if (!setting.sample) return {};
@@ -174,8 +175,8 @@ plan::MeasuredChain measured_blocks(const EngineSetting& setting, const std::vec
     } catch (const std::exception& error) {
       if (is_needed) throw;
       log_warning(
-          "the memory of activations is not predicted, because the blocks could not be "
-          "measured: {}",
+          "the blocks could not be measured, so activations are not predicted, and "
+          "pipeline.cut=auto cuts by parameters: {}",
           brief(error));
       return {};
     }
@@ -196,7 +197,7 @@ std::vector<plan::BlockCost> costs_of(const EngineSetting& setting,
   std::optional<StateCosts> states;
   if (trimmed(setting.division.pipeline.cut) == "memory" && !measured.empty())
     states.emplace(setting, state_of(*setting.model.module).parameters);
-  const std::vector<int64_t> activations = activation_costs(measured);
+  const std::vector<plan::ActivationCost> activations = activation_costs(measured);
   std::vector<plan::BlockCost> costs;
   for (size_t i = 0; i < blocks.size(); ++i) {
     plan::BlockCost& cost = costs.emplace_back();
@@ -209,7 +210,8 @@ std::vector<plan::BlockCost> costs_of(const EngineSetting& setting,
     const plan::MeasuredBlock& block = measured.blocks[i];
     cost.forward_seconds = block.forward_seconds;
     cost.backward_seconds = block.backward_seconds;
-    cost.activation_bytes = activations[i];
+    cost.activation_bytes = activations[i].bytes;
+    cost.entry_bytes = activations[i].entry_bytes;
     cost.output_bytes = measured.bytes_of(block.outputs);
   }
   return costs;

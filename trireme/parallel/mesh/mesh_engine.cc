@@ -302,8 +302,9 @@ class MeshEngine : public Engine {
     }
     runner_.emplace(setting_, setting_.mesh.along(plan::kPipelineAxis), replicas().rank(),
                     *plan_.pipeline, stage_.parts, *keeper_);
-    runner_->decide(decisions_of(memory_, stage_),
-                    memory_.peak_bytes[static_cast<size_t>(stage_number_)]);
+    const auto decisions = decisions_of(memory_, stage_);
+    runner_->decide(decisions, memory_.peak_bytes[static_cast<size_t>(stage_number_)],
+                    read_from(decisions, stage_));
   }
 
   // COLLECTIVE along the tensor axis. Each of its ranks has computed the gradients of some

@@ -6,6 +6,7 @@
 #include <trireme/parallel/agreement.h>
 #include <trireme/parallel/mesh/stage_memory.h>
 #include <trireme/parallel/step_memory.h>
+#include <algorithm>
 
 namespace trireme {
 namespace {
@@ -54,6 +55,24 @@ std::vector<plan::MemoryDecision> decisions_of(const plan::PipelineMemory& memor
                               ? plan::MemoryDecision::keep
                               : memory.decisions[static_cast<size_t>(part.first_block) + i]);
   return decisions;
+}
+
+std::vector<int> read_from(const std::vector<plan::MemoryDecision>& decisions,
+                           const Stage& stage) {
+  const auto grows = [&](size_t block) {
+    return decisions[block] == plan::MemoryDecision::recompute ||
+           decisions[block] == plan::MemoryDecision::compress;
+  };
+  std::vector<int> from(decisions.size());
+  for (const PipelinePart& part : stage.parts) {
+    const size_t first = part.first_own, end = first + part.blocks.size();
+    int free = static_cast<int>(end) - 1;
+    for (size_t block = end; block-- > first;) {
+      if (grows(block)) free = static_cast<int>(block) - 1;
+      from[block] = std::max(free, static_cast<int>(block));
+    }
+  }
+  return from;
 }
 
 }  // namespace trireme

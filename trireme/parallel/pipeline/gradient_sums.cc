@@ -25,8 +25,9 @@ bool is_hooked(Node& node) {
 
 // A product of a matrix and a transposed leaf.
 struct Product {
-  const SavedVariable* left;  // The matrix.
-  uint32_t edge;              // The one to the leaf.
+  SavedVariable* left = nullptr;     // The matrix.
+  at::Layout layout = at::kStrided;  // That of the matrix.
+  uint32_t edge = 0;                 // The one to the leaf.
   at::Tensor weight;
 };
 
@@ -40,15 +41,18 @@ at::Tensor transposed_leaf(const Edge& edge) {
   return end && !is_hooked(*end) ? end->variable : at::Tensor();
 }
 
+// Hooks behind the product would miss the gradient.
 std::optional<Product> product_of(Node& node) {
-  Product product{};
+  if (!node.post_hooks().empty()) return std::nullopt;
+  Product product;
   if (auto* const sum = dynamic_cast<torch::autograd::generated::AddmmBackward0*>(&node)) {
     if (!sum->alpha.equal(1)) return std::nullopt;
-    product = {&sum->mat1_, 2, transposed_leaf(sum->next_edge(2))};
+    product = {&sum->mat1_, sum->mat1_layout, 2, transposed_leaf(sum->next_edge(2))};
   } else if (auto* const plain = dynamic_cast<torch::autograd::generated::MmBackward0*>(&node)) {
-    product = {&plain->self_, 1, transposed_leaf(plain->next_edge(1))};
+    product = {&plain->self_, plain->self_layout, 1, transposed_leaf(plain->next_edge(1))};
   }
-  if (!product.weight.defined() || product.left->has_hooks()) return std::nullopt;
+  if (!product.weight.defined() || product.weight.is_complex() || product.layout != at::kStrided)
+    return std::nullopt;
   return product;
 }
 
@@ -65,7 +69,10 @@ class AddHook : public torch::autograd::FunctionPreHook {
   variable_list operator()(const variable_list& gradients) override {
     if (gradients[0].defined()) {
       const at::NoGradGuard no_grad;
-      product_.weight.mutable_grad().addmm_(gradients[0].t(), product_.left->unpack());
+      const at::Tensor left = product_.left->unpack();
+      // The operation unpacks it again, and a hook may run only once: it may read or compute.
+      if (product_.left->has_hooks()) *product_.left = SavedVariable(left, /*is_output=*/false);
+      product_.weight.mutable_grad().addmm_(gradients[0].t(), left);
     }
     return gradients;
   }

@@ -84,11 +84,12 @@ PipelineRunner::PipelineRunner(const EngineSetting& setting, std::shared_ptr<Gro
       times_(plan_.parts()),
       memory_(blocks_in(parts_), storages_of(*setting.model.module), setting.random) {}
 
-void PipelineRunner::decide(const std::vector<plan::MemoryDecision>& decisions,
-                            int64_t peak_bytes) {
+void PipelineRunner::decide(const std::vector<plan::MemoryDecision>& decisions, int64_t peak_bytes,
+                            std::vector<int> read_from) {
   SwapOptions swap;
   swap.folder = setting_.memory.swap_dir;
   swap.limit_bytes = peak_bytes;
+  swap.read_from = std::move(read_from);
   memory_.decide(decisions, swap);
   moves_activations_ = !setting_.memory.is_plain();
 }

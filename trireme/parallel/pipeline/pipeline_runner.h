@@ -36,9 +36,10 @@ class PipelineRunner {
                  const plan::PipelinePlan& plan, std::vector<PipelinePart> parts,
                  ParameterKeeper& keeper);
   // What happens to the activations of the stage's blocks, before the first step. At the beginning
-  // all are kept. `peak_bytes`: the bytes that they are predicted to take, to which swapping keeps.
-  // Throws as ActivationMemory::decide() does.
-  void decide(const std::vector<plan::MemoryDecision>& decisions, int64_t peak_bytes);
+  // all are kept. `peak_bytes`: the bytes that they are predicted to take, to which swapping
+  // keeps. `read_from`: see SwapOptions. Throws as ActivationMemory::decide() does.
+  void decide(const std::vector<plan::MemoryDecision>& decisions, int64_t peak_bytes,
+              std::vector<int> read_from);
 
   // COLLECTIVE along the pipeline. Leaves the gradients of the stage's parameters in .grad:
   // `scale` x this replica's part of the gradient of the mean loss over the global batch. Only the
