@@ -211,11 +211,12 @@ TEST(PipelineMemoryRun, EachPolicyGivesTheSameBitsInLessMemory) {
 
 TEST(PipelineMemoryRun, ABudgetIsKeptOnEveryStage) {
   TrainerOptions options = options_of(2, 2, "gpipe");
-  const Report plain = run(options);
+  const Job job = deep_job(0.3);
+  const Report plain = run(options, job);
   const int64_t budget =
       *std::max_element(plain.activation_bytes.begin(), plain.activation_bytes.end()) * 8 / 10;
   options.memory = {.policy = "auto", .budget = budget};
-  const Report report = run(options);
+  const Report report = run(options, job);
   EXPECT_EQ(report.parameters_sha256, plain.parameters_sha256);
   for (const int64_t bytes : report.activation_bytes) EXPECT_LE(bytes, budget);
 }
@@ -259,9 +260,10 @@ TEST(PipelineMemoryRun, ShardsOfParametersAreRecomputedToo) {
     options.strategy = stages == 1 ? "sharded" : "pipeline";
     options.division.shard.level = 3;
     options.share_parameters = false;
-    const Report plain = run(options);
+    const Job job = deep_job(0.3);
+    const Report plain = run(options, job);
     options.memory.policy = "recompute";
-    const Report again = run(options);
+    const Report again = run(options, job);
     EXPECT_EQ(again.parameters_sha256, plain.parameters_sha256) << stages;
     EXPECT_LT(again.activation_bytes[0], plain.activation_bytes[0]) << stages;
   }

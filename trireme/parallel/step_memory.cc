@@ -23,7 +23,7 @@ void add_loss(plan::BlockMemory& last, const plan::BlockMemory& loss) {
   last.still_bytes += more;  // The loss is kept whatever happens to the block.
 }
 
-Json to_json(const plan::MemoryPlan& plan) {
+Json told_plan(const plan::MemoryPlan& plan) {
   Json decisions = Json::array();
   for (const plan::BlockMemory& block : plan.blocks)
     decisions.push_back(static_cast<int>(block.decision));
@@ -53,10 +53,10 @@ void StepMemory::begin_step(const Batch& pass) {
   if (is_plain() || is_ready_) return;
   if (!setting_.norm_group) {
     if (pass.size() == 0) return;
-    follow(to_json(planned(pass)));
+    follow(told_plan(planned(pass)));
   } else {
     // Backwards of synchronised batch norms have to meet in the same order.
-    follow(found_by_first(*setting_.norm_group, [&] { return to_json(planned(pass)); }));
+    follow(found_by_first(*setting_.norm_group, [&] { return told_plan(planned(pass)); }));
   }
   is_ready_ = true;
 }

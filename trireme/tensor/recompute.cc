@@ -215,7 +215,7 @@ void Run::keep_instead_of_copies(const std::vector<at::Tensor>& inputs) {
 // Returns null for a tensor that only a second run has.
 std::unique_ptr<SavedTensor> Run::keep_if_here(const at::Tensor& tensor) const {
   if (tensor.has_storage() && input_storages_.contains(tensor.storage().unsafeGetStorageImpl()))
-    return keep_in_place(tensor, keeper_, /*is_counted=*/false);  // The run counts it.
+    return keep_in_place(tensor, keeper_, !keeper_->is_exempt(tensor));
   if (keeper_->is_exempt(tensor)) return keep_in_place(tensor, keeper_, /*is_counted=*/false);
   return nullptr;
 }

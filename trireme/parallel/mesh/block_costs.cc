@@ -129,7 +129,7 @@ class StateCosts {
       const auto dtype = tensor.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
       const std::vector<int64_t> sizes(static_cast<size_t>(tensor.dim()), 1);
       places_.emplace(name, static_cast<int>(updated.size()));
-      updated.push_back({name, at::zeros(sizes, at::TensorOptions(dtype).requires_grad(true))});
+      updated.push_back({name, at::zeros(sizes, dtype).requires_grad_()});
     }
     optimizer_ = setting.optimizer(updated);
     update_ = fused::FusedOptimizer::of(*optimizer_, updated);
