@@ -55,6 +55,30 @@ TEST(OptionsOfATrainer, RefuseValuesThatNoRowAllows) {
   EXPECT_THAT(refusal({.dtype = plan::DType::int64}), HasSubstr("train.dtype is \"int64\""));
 }
 
+TEST(OptionsOfATrainer, FixTheThirdSizeOfABatchByTwoOthers) {
+  const auto options = [](int64_t batch, int64_t micro, int accumulate) {
+    TrainerOptions made = tests::options(2);
+    made.batch = batch;
+    made.micro_batch = micro;
+    made.accumulate = accumulate;
+    return made;
+  };
+  const auto sizes = [&](int64_t batch, int64_t micro, int accumulate) {
+    return resolve_strategy(options(batch, micro, accumulate), 1).batch;
+  };
+  EXPECT_EQ(sizes(64, 8, 0), (plan::BatchSizes{64, 8, 4, 2}));
+  EXPECT_EQ(sizes(64, 0, 4), (plan::BatchSizes{64, 8, 4, 2}));
+  EXPECT_EQ(sizes(0, 8, 4), (plan::BatchSizes{64, 8, 4, 2}));
+  EXPECT_EQ(sizes(0, 8, 0), (plan::BatchSizes{16, 8, 1, 2}));
+  EXPECT_EQ(sizes(64, 0, 0), (plan::BatchSizes{64, 32, 1, 2}));
+  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { sizes(64, 8, 3); }),
+              ::testing::AllOf(HasSubstr("train.micro_batch is 8"), HasSubstr("accumulate 4")));
+  EXPECT_THAT(refusal({.batch = 0}), HasSubstr("data.batch is auto"));
+  const Report given = fit(options(16, 0, 2), job(), clouds(40));
+  for (const TrainerOptions& two : {options(16, 4, 0), options(0, 4, 2)})
+    EXPECT_EQ(fit(two, job(), clouds(40)).parameters_sha256, given.parameters_sha256);
+}
+
 TEST(OptionsOfATrainer, AreNamedAsAFileHasThem) {
   EXPECT_THAT(refusal({.dtype = plan::DType::float64, .autocast = plan::DType::float16}),
               HasSubstr("train.precision is fp16 and train.dtype is float64"));

@@ -32,6 +32,9 @@ void check_elastic(const TrainerOptions& o) {
     refuse_option(fmt::format("strategy '{}' in an elastic job", o.strategy),
                   "a strategy whose replicas are equal after each step: otherwise no worker has "
                   "the whole state");
+  if (o.micro_batch > 0)
+    refuse_option(fmt::format("train.micro_batch of {} in an elastic job", o.micro_batch),
+                  "data.batch and train.accumulate: the number of replicas changes");
   if (o.local.steps > 1)
     refuse_option(fmt::format("strategy.local_steps of {} in an elastic job", o.local.steps),
                   "1: between averagings no worker has the whole state");
@@ -206,6 +209,8 @@ Trainer::Trainer(World& world, TrainerOptions options)
   const ResolvedStrategy resolved = resolve_strategy(of_any_size, world_.workers());
   options_.strategy = resolved.name;
   options_.replicas = resolved.replicas_per_worker;
+  options_.batch = resolved.batch.global;
+  options_.accumulate = static_cast<int>(resolved.batch.accumulate);
   check_features(options_);
 }
 

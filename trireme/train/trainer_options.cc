@@ -239,8 +239,18 @@ auto rows_of_numbers() {
       config::row(
           &O::accumulate,
           {.name = "train.accumulate",
-           .meaning = "Parts into which each replica cuts its share of a batch, to save memory.",
-           .range = config::count_from(1)}),
+           .meaning = "Parts into which each replica cuts its share of a batch, to save memory; "
+                      "auto: as many as train.micro_batch asks for, or 1.",
+           .range = config::count_from(1),
+           .automatic = 0}),
+      config::row(
+          &O::micro_batch,
+          {.name = "train.micro_batch",
+           .meaning = "Samples of a replica that go through the model at once: data.batch = "
+                      "train.micro_batch x train.accumulate x replicas, and two of them that are "
+                      "given fix the third; auto: no rule.",
+           .range = config::at_least(1),
+           .automatic = 0}),
       config::row(
           &O::clip_norm,
           {.name = "train.clip_norm",
@@ -267,8 +277,10 @@ auto rows_of_run() {
       config::part(&O::resize),
       config::row(&O::batch,
                   {.name = "data.batch",
-                   .meaning = "The global batch: samples per step over all replicas together.",
-                   .range = config::at_least(1)}),
+                   .meaning = "The global batch: samples per step over all replicas together; "
+                              "auto: as many as train.micro_batch gives.",
+                   .range = config::at_least(1),
+                   .automatic = 0}),
       config::row(&O::shuffle,
                   {.name = "data.shuffle",
                    .meaning = "Use the samples of every epoch in a new order, from train.seed."}),

@@ -7,6 +7,7 @@
 #include <trireme/monitor/sink.h>
 #include <trireme/parallel/grad_scaler.h>
 #include <trireme/parallel/memory_options.h>
+#include <trireme/plan/batch_sizes.h>
 #include <trireme/plan/bucket_plan.h>
 #include <trireme/plan/data_parallel_plan.h>
 #include <trireme/plan/division.h>
@@ -64,7 +65,8 @@ struct TrainerOptions {
   int replicas = 1;
   int64_t epochs = 10;  // -1: 10, unless steps are given.
   int64_t steps = -1;   // Replaces epochs if 0 or more.
-  int64_t batch = 64;   // The global batch.
+  // The global batch. 0: micro_batch x accumulate x replicas.
+  int64_t batch = 64;
   uint64_t seed = 1;
   bool shuffle = true;
   bool drop_last = false;
@@ -75,9 +77,10 @@ struct TrainerOptions {
   std::optional<plan::DType> autocast;
   // Loss scaling; on by itself with float16.
   std::optional<GradScalerOptions> loss_scaling;
-  // The number of micro-batches of a step: each replica's share is computed in
-  // this number of parts.
-  int accumulate = 1;
+  // The number of micro-batches of a step: each replica's share is computed in this number of
+  // parts. 0: as many as micro_batch asks for, or 1.
+  int accumulate = 0;
+  int64_t micro_batch = 0;  // Samples of a replica in a micro-batch; 0: its share / accumulate.
   double clip_norm = 0;
   MemoryOptions memory;  // The place of activations between forward and backward.
   // If above 0, an average of the parameters is kept, and evaluation uses it.
@@ -138,6 +141,7 @@ std::string precision_text(const TrainerOptions& options);
 struct ResolvedStrategy {
   std::string name;  // one_device, mirrored, multi_worker, or one that was registered
   int workers = 1, replicas_per_worker = 1, world_size = 1;
+  plan::BatchSizes batch;  // Of the options, with everything that follows from them.
 };
 // Throws Error(invalid_argument) if `workers`, the value of --workers, is below 1.
 void require_workers(int workers);

@@ -3,6 +3,7 @@
 
 #include <trireme/base/cores.h>
 #include <trireme/base/error.h>
+#include <trireme/base/error_parts.h>
 #include <trireme/config/value.h>
 #include <trireme/plan/mesh_plan.h>
 #include <trireme/plan/pipeline_decisions.h>
@@ -96,6 +97,26 @@ void check_division(const TrainerOptions& o) {
                   "elastic.batch=keep");
 }
 
+// global = micro x accumulate x replicas.
+plan::BatchSizes batch_sizes_of(const TrainerOptions& o, int replicas) {
+  plan::BatchSizes sizes{o.batch, o.micro_batch, o.accumulate, replicas};
+  if (o.micro_batch == 0) {
+    // A share may be smaller than the number of its parts.
+    sizes.accumulate = std::max(sizes.accumulate, int64_t{1});
+    const int64_t parts = sizes.accumulate * replicas;
+    sizes.micro = (o.batch + parts - 1) / parts;
+    return sizes;
+  }
+  try {
+    return plan::batch_sizes(sizes);
+  } catch (const Error& error) {
+    const ErrorParts parts = parts_of(error);
+    throw Error(error.code(), "config",
+                fmt::format("train.micro_batch is {}: {}", o.micro_batch, parts.what),
+                "data.batch=auto, train.accumulate=auto, or " + parts.remedy);
+  }
+}
+
 // The strategy that the mesh and the shards ask for, if `auto` is to be replaced.
 std::string strategy_of_division(const plan::DivisionOptions& division) {
   if (division.mesh.pipeline > 1) return "pipeline";
@@ -122,6 +143,8 @@ void check(const TrainerOptions& options) {
   check_local_steps(options);
   check_virtual_shards(options);
   check_division(options);
+  if (options.batch == 0 && options.micro_batch == 0)
+    refuse_option("data.batch is auto, and train.micro_batch too", "a number for one of them");
   plan::resolve_strategy(options.strategy, 1, options.replicas);
 }
 
@@ -148,7 +171,8 @@ ResolvedStrategy resolve_strategy(const TrainerOptions& options, int workers, in
                 fmt::format("{}={}, or fewer workers or replicas", key, resolved.world_size));
   };
   const int shares = plan::replicas_of(options.division.mesh, resolved.world_size);
-  if (options.batch < shares)
+  resolved.batch = batch_sizes_of(options, shares);
+  if (resolved.batch.global < shares)
     refuse_below("data.batch", options.batch, "the global batch must have a sample for each");
   if (options.virtual_shards > 0 && options.virtual_shards < resolved.world_size)
     refuse_below("reproducible.virtual_shards", options.virtual_shards,
