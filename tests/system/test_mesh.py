@@ -69,7 +69,13 @@ class Mesh(SystemTest):
                 "tensor": ["--workers", "4", *settings("mesh.tensor=2")],
                 "tensor and shards": ["--workers", "4", *settings("mesh.tensor=2",
                                                                   "shard.level=1")],
+                "tensor and shards of level 3": ["--workers", "4", *settings("mesh.tensor=2",
+                                                                             "shard.level=3")],
                 "tied over stages": ["--workers", "4", *settings("mesh.pipeline=2")],
+                "tied over stages, shards": ["--workers", "4", *settings("mesh.pipeline=2",
+                                                                         "shard.level=3")],
+                "tied over stages, zero bubble": ["--workers", "4", *settings(
+                    "mesh.pipeline=2", "shard.level=2", "pipeline.schedule=zbh1")],
         }.items():
             with self.subTest(name):
                 report = self.train(*words, *layout, name=name.replace(" ", "-"))
@@ -146,8 +152,8 @@ class Mesh(SystemTest):
                              *settings("mesh.pipeline=2", "pipeline.schedule=1f2b")], 2,
                             "pipeline.schedule", "1f1b")
         self.assert_refused([TRIREME, "train", DIGITS, "--workers", "2",
-                             *settings("mesh.pipeline=2", "train.ema_decay=0.9")], 2,
-                            "train.ema_decay")
+                             *settings("mesh.pipeline=2", "strategy.local_steps=4")], 2,
+                            "strategy.local_steps")
         self.assert_refused([TRIREME, "train", DIGITS, "--workers", "2",
                              *settings("mesh.pipeline=2", "pipeline.schedule=zbh1",
                                        "memory.policy=recompute")], 2,

@@ -174,6 +174,20 @@ class RunsItsPlan(PlanTest):
                                                       *SEVERAL_BUCKETS)),
         })
 
+    def test_of_shards(self):
+        def sharded(number, level, *pairs):
+            return "own", workers(number, "strategy.name=sharded", f"shard.level={level}", APART,
+                                  "model.hidden=[512,256]", *pairs)
+
+        self.check({
+            **{f"level-{level}": sharded(number, level) for level, number in
+               ((1, 2), (2, 3), (3, 2))},
+            **{f"level-{level}-tcp": sharded(3, level, "comm.backend=tcp") for level in (1, 2, 3)},
+            "level-3-bfloat16": sharded(2, 3, "train.dtype=bfloat16"),
+            "level-2-threads": ("own", [*SMALL, *settings("strategy.name=sharded", "shard.level=2",
+                                                          "strategy.replicas=2", APART)]),
+        })
+
     def test_of_elastic_jobs(self):
         for name, exchange, words in (
                 ("elastic", "shared", workers(2)),

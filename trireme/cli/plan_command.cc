@@ -68,6 +68,9 @@ int show(const PlanArguments& arguments) {
     out["strategy"] = strategy.name;
     out["workers"] = strategy.workers;
     out["world_size"] = strategy.world_size;
+    out["batch"] = strategy.batch.to_json();
+    for (const plan::ShardedBytes& bytes : bytes_of_stages(config, plan))
+      out["bytes_of_stages"].push_back(bytes.to_json());
     if (all_reduce) out["all_reduce"] = rounds_of(plan, *all_reduce).to_json();
     if (arguments.batches > 0) {
       // The batches count within the training part. If that part was split off, "split" lists the
@@ -78,9 +81,12 @@ int show(const PlanArguments& arguments) {
     fmt::print("{}\n", out.dump(2));
     return kExitOk;
   }
-  fmt::print("strategy: {} ({} workers x {} replicas)\n\n{}\n{}\n{}\n", strategy.name,
-             strategy.workers, strategy.replicas_per_worker, plan.mesh.describe(),
-             data.describe(plan.replicas()), plan.describe());
+  fmt::print("strategy: {} ({} workers x {} replicas)\nbatch: {}\n\n{}\n{}\n{}\n", strategy.name,
+             strategy.workers, strategy.replicas_per_worker, strategy.batch.describe(),
+             plan.mesh.describe(), data.describe(plan.replicas()), plan.describe());
+  const auto of_stages = bytes_of_stages(config, plan);
+  for (size_t stage = 0; stage < of_stages.size(); ++stage)
+    fmt::print("a rank of stage {} has {}\n", stage, of_stages[stage].describe());
   if (all_reduce)
     fmt::print("the all_reduce of {}, over {}:\n\n{}\n", all_reduce->content, all_reduce->path,
                rounds_of(plan, *all_reduce).describe());

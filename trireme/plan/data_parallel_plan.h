@@ -34,6 +34,12 @@ struct DataParallelFacts {
   int virtual_shards = 0;
   DivisionOptions division;
   std::vector<BlockCost> blocks;  // The blocks of the model; empty if it names none.
+  // For a mesh. [block]: the parameters that it uses, of those above. And [parameter]: the type in
+  // which ranks keep it.
+  std::vector<std::vector<int>> block_parameters;
+  std::vector<DType> kept_types;
+  // The level at which the replicas of a mesh divide their state (ShardOptions::level, resolved).
+  int shard_level = 0;
 };
 
 // The number of facts of a step: a few numbers, four for each rank, one for each parameter

@@ -80,8 +80,47 @@ void check_ranges(const EnginePlan& plan) {
                               plan.ranks(), plan.ranges[b], b, buckets[b].elements));
 }
 
+void check_stages(const EnginePlan& plan) {
+  std::vector<bool> is_there(plan.parameters.size(), plan.stages.empty());
+  for (const StageParameters& stage : plan.stages) {
+    std::vector<TensorSpec> updated;
+    for (const int param : stage.params) {
+      updated.push_back(plan.parameters.at(static_cast<size_t>(param)));
+      is_there[static_cast<size_t>(param)] = true;
+    }
+    if (stage.rows)
+      check(*stage.rows, stage.kept);
+    else
+      check(stage.buckets, updated);
+  }
+  for (size_t param = 0; param < is_there.size(); ++param)
+    if (!is_there[param])
+      refuse_plan(fmt::format("'{}' is on no stage", plan.parameters[param].name));
+}
+
+Json json_of(const std::vector<StageParameters>& stages) {
+  Json json = Json::array();
+  for (const StageParameters& stage : stages)
+    json.push_back({{"params", stage.params},
+                    {"buckets", stage.buckets.to_json()},
+                    {"rows", stage.rows ? stage.rows->to_json() : Json(nullptr)}});
+  return json;
+}
+
 std::string describe_parts(const EnginePlan& plan) {
-  return plan.cut->describe() + "\n" + plan.pipeline->describe();
+  std::string text = plan.cut->describe() + "\n" + plan.pipeline->describe();
+  if (plan.stages.empty()) return text;
+  return text + "\n" + plan.shards.describe(plan.parameters);
+}
+
+std::string unknown_operations(const EnginePlan& plan) {
+  if (plan.engine == kMeshEngine)
+    return plan.stages.empty() ? "those of divided layers"
+                               : "the activations between stages, and their gradients";
+  const bool of_state = plan.exchange == ExchangeKind::local_steps && plan.compression == "none";
+  return "those of " + (plan.exchange == ExchangeKind::own ? "the engine '" + plan.engine + "'"
+                        : of_state                         ? "the optimizer's state"
+                                   : "the compressor '" + plan.compression + "'");
 }
 
 }  // namespace
@@ -134,6 +173,8 @@ std::vector<std::pair<std::string, Json>> EnginePlan::parts() const {
           {"facts", facts},
           {"pipeline", pipeline ? pipeline->to_json() : Json(nullptr)},
           {"cut", cut ? cut->to_json() : Json(nullptr)},
+          {"shard_level", shard_level},
+          {"stages", json_of(stages)},
           {"shard_tree", shard_tree ? shard_tree->to_json() : Json(nullptr)},
           {"ranges", ranges},
           {"compression", compression},
@@ -177,19 +218,18 @@ std::string EnginePlan::describe() const {
     }
     const std::string how = operation.algorithm.empty() ? "" : " by " + operation.algorithm;
     const std::string when = steps_of(operation.steps);
+    const std::string times =
+        operation.operations[0] > 1 ? fmt::format("{} x ", operation.operations[0]) : "";
     text +=
         fmt::format("  {:<38}  {:<34}  {:>10}{}\n", operation.content,
-                    fmt::format("{} over {}{}", operation.name, operation.path, how),
+                    fmt::format("{}{} over {}{}", times, operation.name, operation.path, how),
                     format_bytes(operation.bytes_sent[0]), when.empty() ? "" : "  (" + when + ")");
   }
-  if (of_others > 0) text += fmt::format("  and {} on other hosts, without rank 0\n", of_others);
-  if (!knows_all_operations) {
-    const bool of_state = exchange == ExchangeKind::local_steps && compression == "none";
-    const std::string of = exchange == ExchangeKind::own ? "the engine '" + engine + "'"
-                           : of_state                    ? "the optimizer's state"
-                                                         : "the compressor '" + compression + "'";
-    text += fmt::format("  and others, which are not known: those of {}\n", of);
-  }
+  if (of_others > 0)
+    text += fmt::format("  and {} {}, without rank 0\n", of_others,
+                        engine == kMeshEngine ? "of other stages and replicas" : "on other hosts");
+  if (!knows_all_operations)
+    text += fmt::format("  and others, which are not known: {}\n", unknown_operations(*this));
   return text;
 }
 
@@ -218,6 +258,7 @@ void check(const EnginePlan& plan) {
   if (plan.layout) check(*plan.layout, plan.parameters);
   if (plan.exchange != ExchangeKind::own) check(plan.buckets, plan.parameters);
   check_ranges(plan);
+  if (plan.engine == kMeshEngine) check_stages(plan);
   if (plan.data) check(DataPlan(*plan.data), plan.ranks());
   if (plan.shard_tree) check(*plan.shard_tree);
   const bool sends_messages =

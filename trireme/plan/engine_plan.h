@@ -11,6 +11,7 @@
 #include <trireme/plan/partition.h>
 #include <trireme/plan/pipeline_plan.h>
 #include <trireme/plan/placement.h>
+#include <trireme/plan/row_shards.h>
 #include <trireme/plan/shard_plan.h>
 #include <trireme/plan/shard_tree.h>
 #include <trireme/plan/shared_layout.h>
@@ -39,9 +40,18 @@ struct Message {
   int64_t facts = 0;     // The number of facts behind the gradients.
 };
 
-// The engine of plan_mesh(). Its ranks have parts of the model or of its state: the mesh, the
-// pipeline and the cut say which, and `shards` does not.
+// The engine of plan_mesh(). Its ranks have parts of the model or of its state.
 inline constexpr const char* kMeshEngine = "mesh";
+
+// The parameters of one stage of a mesh, and the way in which its replicas exchange their
+// gradients.
+struct StageParameters {
+  std::vector<int> params;               // In ascending order.
+  std::vector<TensorSpec> kept;          // The same, as ranks keep them.
+  std::vector<std::vector<int>> blocks;  // [block of the stage]: places in `params`.
+  BucketPlan buckets;                    // Copies are reduced in these.
+  std::optional<RowShards> rows;         // From level 1 on.
+};
 
 struct EnginePlan {
   std::string engine = "data_parallel";
@@ -60,13 +70,18 @@ struct EnginePlan {
   int64_t facts = 0;              // The numbers that the ranks add up besides gradients.
   std::optional<PipelinePlan> pipeline;  // Only kMeshEngine has it.
   std::optional<Partition> cut;          // The blocks of its parts.
-  std::optional<ShardTree> shard_tree;   // With ExchangeKind::reproducible.
+  int shard_level = 0;                   // With replicas on the data axis.
+  // By stage. Empty if a tensor axis divides layers: then only the layers know the parts of their
+  // parameters.
+  std::vector<StageParameters> stages;
+  std::optional<ShardTree> shard_tree;  // With ExchangeKind::reproducible.
   // By bucket, with ExchangeKind::reproducible: the elements of the range that each rank adds up.
   std::vector<int64_t> ranges;
   std::string compression = "none";
   std::vector<Operation> operations;
-  // False if an engine from outside or a registered compressor sends gradients, or an optimizer
-  // that is not known has state to be averaged: `operations` then lacks these.
+  // False if an engine from outside or a registered compressor sends gradients, an optimizer that
+  // is not known has state to be averaged, or activations travel, whose shapes are those of the
+  // data: `operations` then lacks these.
   bool knows_all_operations = true;
 
   int ranks() const { return placement.ranks(); }
@@ -89,7 +104,8 @@ EnginePlan plan_replicas(std::string engine, Placement placement,
 
 // Throws Error(internal) naming the part that breaks its promise: those of the plans inside; where
 // gradients are all-reduced, that every bucket travels exactly once in a step; where they are
-// added up in a fixed order, that the ranges cover every bucket.
+// added up in a fixed order, that the ranges cover every bucket; on a mesh, that the parameters of
+// each stage are reduced once, and that all are on a stage.
 void check(const EnginePlan& plan);
 
 }  // namespace trireme::plan

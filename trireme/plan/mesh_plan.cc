@@ -3,6 +3,7 @@
 #include <trireme/base/error.h>
 #include <trireme/base/error_parts.h>
 #include <trireme/base/text.h>
+#include <trireme/plan/mesh_operations.h>
 #include <trireme/plan/mesh_plan.h>
 #include <trireme/plan/pipeline_memory.h>
 #include <trireme/plan/pipeline_text.h>
@@ -101,6 +102,7 @@ EnginePlan plan_mesh(const DataParallelFacts& facts) {
   plan.data = facts.data;
   plan.pipeline = pipeline_of(facts.division);
   plan.cut = cut_of(facts.division.pipeline.cut, *plan.pipeline, facts.blocks);
+  plan_stages(facts, plan);
   return plan;
 }
 

@@ -25,7 +25,8 @@ int shard_level_of(const std::string& strategy, const ShardOptions& options);
 // Whether ranks may share one copy of parameters and optimizer state instead of dividing them: all
 // are replicas on one host, and the level is at most 2. Sharing then needs no more memory.
 bool may_share_instead(const DataParallelFacts& facts);
-// The plan of strategy sharded: that of data parallelism if ranks share instead.
+// The plan of strategy sharded, whose level is facts.shard_level: that of data parallelism if
+// ranks share instead.
 EnginePlan plan_sharded(const DataParallelFacts& facts);
 
 // Throws Error(invalid_argument) if the mesh is not that of the ranks.

@@ -22,6 +22,37 @@ Json Operation::to_json() const {
   return json;
 }
 
+std::vector<Operation> as_of_job(std::vector<Operation> operations, const std::vector<int>& ranks,
+                                 int job_ranks) {
+  for (Operation& operation : operations)
+    for (auto* const counts : {&operation.operations, &operation.bytes_sent}) {
+      std::vector<int64_t> of_job(static_cast<size_t>(job_ranks), 0);
+      for (size_t place = 0; place < ranks.size(); ++place)
+        of_job[static_cast<size_t>(ranks[place])] = (*counts)[place];
+      *counts = std::move(of_job);
+    }
+  return operations;
+}
+
+void add_beside(std::vector<Operation>& operations, std::vector<Operation> more) {
+  for (Operation& each : more) {
+    const auto is_alike = [&](const Operation& known) {
+      return known.content == each.content && known.name == each.name && known.path == each.path &&
+             known.algorithm == each.algorithm && known.dtype == each.dtype &&
+             known.elements == each.elements && known.steps == each.steps;
+    };
+    const auto found = std::ranges::find_if(operations, is_alike);
+    if (found == operations.end()) {
+      operations.push_back(std::move(each));
+      continue;
+    }
+    for (size_t rank = 0; rank < each.operations.size(); ++rank) {
+      found->operations[rank] += each.operations[rank];
+      found->bytes_sent[rank] += each.bytes_sent[rank];
+    }
+  }
+}
+
 // The carrier that joins all the ranks of the next operation, or null if hosts act first.
 const Carrier* OperationPlanner::flat() const {
   if (!placement_.between) return &placement_.inside.front();

@@ -39,6 +39,12 @@ struct Operation {
   Json to_json() const;
 };
 
+// The operations of a group, of which each rank is a place in `ranks`, as operations of a job.
+std::vector<Operation> as_of_job(std::vector<Operation> operations, const std::vector<int>& ranks,
+                                 int job_ranks);
+// Adds operations of other ranks. Those that are alike, of groups beside each other, become one.
+void add_beside(std::vector<Operation>& operations, std::vector<Operation> more);
+
 // Collects the operations of a step over the carriers of a placement.
 class OperationPlanner {
  public:

@@ -4,6 +4,7 @@
 #include <trireme/base/error.h>
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 namespace trireme::plan {
 namespace {
@@ -59,6 +60,30 @@ Placement each_alone(int ranks, const std::string& path, const CollectiveTable& 
   }
   placement.between = all;
   return placement;
+}
+
+Placement part_of(const Placement& job, const std::vector<int>& ranks) {
+  Placement part;
+  part.table = job.table;
+  Carrier between{job.between ? job.between->path : "", {}, {}};
+  int host_of_job = -1;
+  for (int place = 0; place < static_cast<int>(ranks.size()); ++place) {
+    const auto rank = static_cast<size_t>(ranks[static_cast<size_t>(place)]);
+    if (job.hosts[rank] != std::exchange(host_of_job, job.hosts[rank])) {
+      const auto host = static_cast<size_t>(host_of_job);
+      part.inside.push_back({job.inside[host].path, {}, {}});
+      between.ranks.push_back(place);
+      if (job.between && !job.between->hosts.empty()) {
+        const auto& joined = job.between->ranks;
+        const auto leader = std::ranges::find(joined, job.inside[host].ranks.front());
+        between.hosts.push_back(job.between->hosts[static_cast<size_t>(leader - joined.begin())]);
+      }
+    }
+    part.inside.back().ranks.push_back(place);
+    part.hosts.push_back(part.host_count() - 1);
+  }
+  if (part.host_count() > 1) part.between = std::move(between);
+  return part;
 }
 
 void check(const Placement& placement) {

@@ -45,6 +45,10 @@ Placement on_one_host(int ranks, const std::string& path, const CollectiveTable&
 // Every rank on a host of its own.
 Placement each_alone(int ranks, const std::string& path, const CollectiveTable& table = {});
 
+// The placement of some ranks of a job, which are numbered by their place in `ranks`: those of a
+// group along an axis of a mesh. They are in ascending order.
+Placement part_of(const Placement& job, const std::vector<int>& ranks);
+
 // Throws Error(internal) naming the rank that is on no host, on two hosts, or in no carrier.
 void check(const Placement& placement);
 

@@ -5,6 +5,7 @@
 #include <trireme/membership/roles.h>
 #include <trireme/plan/mesh_plan.h>
 #include <trireme/run/engine_plan.h>
+#include <algorithm>
 
 namespace trireme {
 namespace {
@@ -79,6 +80,7 @@ plan::EnginePlan engine_plan_of(const Config& config, const ResolvedStrategy& st
   plan::DataParallelFacts facts;
   facts.placement = placement_of(config, strategy, launchers);
   facts.data = data_plan_of(config, data).options();
+  facts.data->batch = strategy.batch.global;
   facts.parameters =
       models::parameter_shapes(model_for(config, data), data.input, reduced_dtype(config));
   facts.state_tensors.assign(facts.parameters.size(), state_tensors_of(config.optimizer));
@@ -99,9 +101,34 @@ plan::EnginePlan engine_plan_of(const Config& config, const ResolvedStrategy& st
                             "and a plan runs nothing",
                             cut),
                 "pipeline.cut=parameters, or the cut that the run logs, such as 3+3");
-  for (const models::BlockSize& block : models::block_sizes(model_for(config, data), data.input))
+  facts.kept_types.assign(facts.parameters.size(), options.dtype);
+  facts.shard_level = plan::shard_level_of(strategy.name, options.division.shard);
+  for (const models::BlockSize& block : models::block_sizes(model_for(config, data), data.input)) {
     facts.blocks.push_back({.name = block.name, .parameters = block.elements});
+    std::vector<int>& own = facts.block_parameters.emplace_back();
+    for (size_t i = 0; i < facts.parameters.size(); ++i)
+      if (std::ranges::find(block.parameters, facts.parameters[i].name) != block.parameters.end())
+        own.push_back(static_cast<int>(i));
+  }
   return plan::plan_engine(strategy.name, facts);
+}
+
+std::vector<plan::ShardedBytes> bytes_of_stages(const Config& config,
+                                                const plan::EnginePlan& plan) {
+  const int replicas = plan.replicas();
+  const int64_t updated = plan::bytes_of(reduced_dtype(config)),
+                kept = plan::bytes_of(config.trainer.dtype);
+  std::vector<plan::ShardedBytes> all;
+  for (const plan::StageParameters& stage : plan.stages) {
+    int64_t elements = 0;
+    for (const plan::TensorSpec& spec : stage.kept) elements += spec.elements();
+    all.push_back(plan::sharded_bytes(replicas > 1 ? plan.shard_level : 0, replicas, elements,
+                                      {.parameter = kept,
+                                       .gradient = updated,
+                                       .optimizer = state_tensors_of(config.optimizer) * updated,
+                                       .master = kept == updated ? 0 : updated}));
+  }
+  return all;
 }
 
 }  // namespace trireme

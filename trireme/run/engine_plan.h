@@ -1,5 +1,6 @@
 // The plan of the run that a configuration describes. No torch.
 #pragma once
+#include <trireme/plan/shard_bytes.h>
 #include <trireme/plan/strategy.h>
 #include <trireme/run/dataset.h>
 
@@ -20,5 +21,11 @@ plan::Placement placement_of(const Config& config, const ResolvedStrategy& strat
 // The plan that the engine of such a run starts with. Its digest is the one in the run's report.
 plan::EnginePlan engine_plan_of(const Config& config, const ResolvedStrategy& strategy,
                                 const Dataset& data, const Launchers& launchers);
+
+// [stage]: the bytes of a rank of the stage for parameters, gradients and the optimizer's state,
+// by the formulas of docs/sharding.md without the block that is worked on. Empty if the plan's
+// engine has no mesh, or a tensor axis.
+std::vector<plan::ShardedBytes> bytes_of_stages(const Config& config,
+                                                const plan::EnginePlan& plan);
 
 }  // namespace trireme

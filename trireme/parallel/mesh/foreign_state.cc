@@ -35,6 +35,24 @@ StateEntry entry_without_values(const std::string& name, const std::vector<int64
   return {std::move(slice), nothing, kind};
 }
 
+void add_model_tensors(StateView& view, const StateView& own,
+                       const std::vector<NamedTensor>& tensors,
+                       const std::vector<plan::TensorSpec>& forms, StateKind kind) {
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const auto& [name, tensor] = tensors[i];
+    bool is_own = false;
+    for (const StateEntry& entry : own)
+      if (entry.kind == kind && entry.slice.tensor == name) {
+        view.push_back(entry);
+        is_own = true;
+      }
+    if (is_own) continue;
+    view.push_back(tensor.dim() == 0
+                       ? whole(name, tensor, kind)
+                       : entry_without_values(name, forms[i].shape, tensor.scalar_type(), kind));
+  }
+}
+
 ForeignState::ForeignState(const std::vector<plan::TensorSpec>& parameters) {
   for (const plan::TensorSpec& spec : parameters) {
     parameters_.insert(spec.name);

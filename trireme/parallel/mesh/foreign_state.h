@@ -15,6 +15,12 @@ namespace trireme {
 StateEntry entry_without_values(const std::string& name, const std::vector<int64_t>& shape,
                                 at::ScalarType type, StateKind kind);
 
+// Adds the entries of one kind that are in `own` to a view, in the order of the model. `forms` are
+// those of the whole tensors; one that is not in `own` has no values, unless it has no dimensions.
+void add_model_tensors(StateView& view, const StateView& own,
+                       const std::vector<NamedTensor>& tensors,
+                       const std::vector<plan::TensorSpec>& forms, StateKind kind);
+
 // Used by one thread. Entries of the model are not its concern.
 class ForeignState {
  public:

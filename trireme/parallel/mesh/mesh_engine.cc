@@ -20,6 +20,7 @@
 #include <trireme/parallel/mesh/parameter_keeper.h>
 #include <trireme/parallel/mesh/stage.h>
 #include <trireme/parallel/mesh/stage_memory.h>
+#include <trireme/parallel/mesh/stage_scalars.h>
 #include <trireme/parallel/mesh/tied_gradients.h>
 #include <trireme/parallel/nn/tensor_parallel_layer.h>
 #include <trireme/parallel/pipeline/pipeline_runner.h>
@@ -46,8 +47,12 @@ class MeshEngine : public Engine {
     measured_ = measured_blocks(setting, blocks, plan::pipeline_of(setting.division));
     plan_ = plan::plan_mesh({.placement = group().placement(),
                              .parameters = as_updated(forms_),
+                             .buckets = setting.options.buckets,
                              .division = setting.division,
-                             .blocks = costs_of(setting, blocks, tensors, forms_, measured_)});
+                             .blocks = costs_of(setting, blocks, tensors, forms_, measured_),
+                             .block_parameters = numbers_by_block(tensors, forms_),
+                             .kept_types = types_of(forms_),
+                             .shard_level = shard_level()});
     const bool is_cut_by_measure =
         !plan_.cut->by_hand && plan_.cut->measure != plan::PartitionMeasure::parameters;
     if (is_cut_by_measure && group().rank() == 0)
@@ -117,8 +122,8 @@ class MeshEngine : public Engine {
   // Running statistics are those of the first replica.
   void prepare_to_read() override {
     broadcast_tensors(replicas(), own_buffers_);
-    share_scalars(whole_.parameters);
-    share_scalars(whole_.buffers);
+    share_scalars(stages(), stage_, whole_.parameters);
+    share_scalars(stages(), stage_, whole_.buffers);
     foreign_->learn(own_state(), group());
   }
 
@@ -346,18 +351,9 @@ class MeshEngine : public Engine {
     updating_ = true;
     outcome.updated_elements = keeper_->update(factor);
     keeper_->publish();
-    share_scalars(trained_scalars_);
+    share_trained_scalars(stages(), stage_, trained_scalars_);
     updating_ = false;
     outcome.updated = true;
-  }
-
-  // COLLECTIVE along the pipeline. Tensors without dimensions have no slices, so every rank has
-  // their values. Those that are trained have them after each step, for averages over steps.
-  void share_scalars(const std::vector<NamedTensor>& tensors) const {
-    if (stages().size() == 1) return;
-    for (const auto& [name, tensor] : tensors)
-      if (tensor.dim() == 0)
-        stages().broadcast(as_bytes(tensor.detach()), stage_.first_stages.at(name));
   }
 
   EngineState own_state() const {
@@ -365,25 +361,6 @@ class MeshEngine : public Engine {
     keeper_->show(own);
     append(own.tensors, own_buffers_, StateKind::buffer);
     return own;
-  }
-
-  // Takes the entries of this kind out of `own`, in the order of the model.
-  void add_model_tensors(StateView& view, const StateView& own,
-                         const std::vector<NamedTensor>& tensors,
-                         const std::vector<plan::TensorSpec>& forms, StateKind kind) const {
-    for (size_t i = 0; i < tensors.size(); ++i) {
-      const auto& [name, tensor] = tensors[i];
-      bool is_own = false;
-      for (const StateEntry& entry : own)
-        if (entry.kind == kind && entry.slice.tensor == name) {
-          view.push_back(entry);
-          is_own = true;
-        }
-      if (is_own) continue;
-      view.push_back(tensor.dim() == 0
-                         ? whole(name, tensor, kind)
-                         : entry_without_values(name, forms[i].shape, tensor.scalar_type(), kind));
-    }
   }
 
   bool all_have_whole(const NamedTensor& named) const {

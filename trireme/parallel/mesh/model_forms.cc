@@ -38,4 +38,21 @@ size_t first_trained(const std::vector<BlockTensors>& tensors,
   return tensors.size();
 }
 
+std::vector<std::vector<int>> numbers_by_block(const std::vector<BlockTensors>& tensors,
+                                               const std::vector<plan::TensorSpec>& forms) {
+  std::vector<std::vector<int>> all;
+  for (const BlockTensors& block : tensors) {
+    std::vector<int>& own = all.emplace_back();
+    for (size_t i = 0; i < forms.size(); ++i)
+      if (block.parameters.contains(forms[i].name)) own.push_back(static_cast<int>(i));
+  }
+  return all;
+}
+
+std::vector<plan::DType> types_of(const std::vector<plan::TensorSpec>& forms) {
+  std::vector<plan::DType> types;
+  for (const plan::TensorSpec& spec : forms) types.push_back(spec.dtype);
+  return types;
+}
+
 }  // namespace trireme

@@ -19,4 +19,9 @@ Json to_json(const std::vector<plan::TensorSpec>& specs);
 size_t first_trained(const std::vector<BlockTensors>& tensors,
                      const std::vector<plan::TensorSpec>& forms);
 
+// [block]: the places of its parameters in `forms`. And the types of these.
+std::vector<std::vector<int>> numbers_by_block(const std::vector<BlockTensors>& tensors,
+                                               const std::vector<plan::TensorSpec>& forms);
+std::vector<plan::DType> types_of(const std::vector<plan::TensorSpec>& forms);
+
 }  // namespace trireme
