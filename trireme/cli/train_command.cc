@@ -18,6 +18,7 @@
 #include <trireme/launch/supervisor_options.h>
 #include <trireme/membership/identity.h>
 #include <trireme/membership/token_file.h>
+#include <trireme/membership/units.h>
 #include <trireme/run/dataset.h>
 #include <trireme/run/places.h>
 #include <trireme/train/expectations.h>
@@ -74,13 +75,21 @@ void set_threads(const Config& config, const ResolvedStrategy& strategy, int loc
     setenv(name, std::to_string(threads).c_str(), 0);
 }
 
+// The workers that have a copy of the model between them come and go together.
+std::optional<membership::Elastic> elastic_in_units(const TrainArguments& arguments,
+                                                    const Config& config) {
+  if (arguments.elastic.empty()) return std::nullopt;
+  membership::Elastic elastic = membership::parse_elastic(arguments.elastic, "--elastic");
+  elastic.unit = unit_of(config.trainer);
+  return elastic;
+}
+
 int supervise_workers(const TrainArguments& arguments, const Config& config,
                       const ResolvedStrategy& strategy) {
   launch::SupervisorOptions options;
   arguments.node.apply(options);
   options.workers = strategy.workers;
-  if (!arguments.elastic.empty())
-    options.elastic = membership::parse_elastic(arguments.elastic, "--elastic");
+  options.elastic = elastic_in_units(arguments, config);
   // An elastic job continues after a wrong alarm, so it need not wait long.
   if (options.elastic) options.heartbeat_timeout = Milliseconds(2000);
   if (config.world.heartbeat_timeout > Milliseconds(0))
@@ -195,6 +204,14 @@ void check_launch(const TrainArguments& arguments, const Config& config,
                 "trireme train ... --elastic MIN:MAX, or elastic.batch=keep");
 }
 
+void check_units(const Config& config, const membership::Elastic& elastic, int workers) {
+  const plan::MeshOptions& mesh = config.trainer.division.mesh;
+  membership::check_units(
+      elastic.unit, fmt::format("mesh.pipeline {} x mesh.tensor {}", mesh.pipeline, mesh.tensor),
+      elastic.minimum, elastic.maximum, workers);
+  check_sizes(config.trainer, elastic.minimum, elastic.maximum);
+}
+
 void check_carrier(const Config& config, const ResolvedStrategy& strategy, bool launched) {
   const bool runs_no_plans = config.world.backend == "gloo" || config.world.backend == "mpi";
   if (strategy.workers > 1 && strategy.replicas_per_worker == 1 && runs_no_plans &&
@@ -244,9 +261,7 @@ int train(TrainArguments arguments) {
   const bool launched = identity.launcher != membership::Launcher::alone;
   if (!launched) membership::TokenFile::clear_abandoned(Environment::of_process());
   if (arguments.workers) require_workers(*arguments.workers);
-  std::optional<membership::Elastic> elastic;
-  if (!arguments.elastic.empty())
-    elastic = membership::parse_elastic(arguments.elastic, "--elastic");
+  const std::optional<membership::Elastic> elastic = elastic_in_units(arguments, config);
   check_launch(arguments, config, identity, elastic);
   const int workers =
       launched ? identity.workers : arguments.workers.value_or(elastic ? elastic->maximum : 1);
@@ -255,6 +270,7 @@ int train(TrainArguments arguments) {
     settings.push_back(fmt::format("elastic.workers={}", workers));
     config = load_config({{}, settings});
   }
+  if (elastic) check_units(config, *elastic, workers);
   const ResolvedStrategy strategy = check_with_workers(config, workers);
   check_carrier(config, strategy, launched);
   const bool expects = !parse_expectations(config.expect).empty();

@@ -137,6 +137,12 @@ struct MemoryUse {
   int64_t parameter_bytes = 0;
 };
 
+// The part of the state that a rank has. All ranks with one index of one count have the same
+// tensors and slices, and the state is whole where all indices are there.
+struct StatePart {
+  int index = 0, count = 0;  // A count of 0: each rank has a part of its own, or all of it.
+};
+
 // Used by one thread. begin_load() may come again with an older state, if the newest turns out to
 // be damaged. After an error no further step is made. Unless is_torn(), the parameters and state()
 // are then those before the step that failed, and the next generation continues from them.
@@ -166,6 +172,8 @@ class Engine {
   // The tensors are the engine's own, not copies. All ranks have the same entries, but for their
   // slices, in the same order.
   virtual EngineState state() = 0;
+  // While an elastic job goes on from memory, a part is taken from any rank that has it.
+  virtual StatePart state_part() const { return {}; }
   // State moves into a new engine in three steps. begin_load() takes the counters, makes all
   // ranks' models rank 0's, and makes the tensors for what was saved, so that state() lists them;
   // torch's optimizers have none before their first step. Then the caller fills the tensors of

@@ -34,6 +34,9 @@ struct StateEntry {
   plan::TensorSlice slice;
   at::Tensor tensor;  // The values of the slice.
   StateKind kind = StateKind::common;
+  // Another rank has the tensor, and its value here may be that of an earlier step until
+  // Engine::prepare_to_read().
+  bool is_foreign = false;
 };
 using StateView = std::vector<StateEntry>;
 

@@ -1,6 +1,5 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/CPUAllocator.h>
-#include <c10/util/accumulate.h>
 
 #include <trireme/base/error.h>
 #include <trireme/tensor/hollow.h>
@@ -65,16 +64,6 @@ void resize_hollow(const c10::Storage& storage, size_t bytes) {
   storage.unsafeGetStorageImpl()->set_nbytes(bytes);
   if (bytes > 0) refuse_access(*storage.unsafeGetStorageImpl());
   storage.unsafeGetStorageImpl()->set_data_ptr_noswap(no_memory());
-}
-
-// Operations that take a storage look at its memory.
-at::Tensor hollow_like(const at::Tensor& tensor, at::IntArrayRef sizes) {
-  const auto bytes =
-      static_cast<size_t>(c10::multiply_integers(sizes)) * tensor.dtype().itemsize();
-  at::Tensor made = at::detail::make_tensor<c10::TensorImpl>(
-      hollow_storage(bytes), c10::DispatchKeySet(c10::DispatchKey::CPU), tensor.dtype());
-  made.unsafeGetTensorImpl()->set_sizes_contiguous(sizes);
-  return made;
 }
 
 c10::Storage hollow_storage(size_t bytes) {

@@ -31,8 +31,6 @@ void move_memory(const c10::Storage& from, const c10::Storage& to);
 
 // Gives the storage another size, and frees its memory.
 void resize_hollow(const c10::Storage& storage, size_t bytes);
-// A tensor of other sizes and the type of `tensor`, without memory.
-at::Tensor hollow_like(const at::Tensor& tensor, at::IntArrayRef sizes);
 // A new storage without memory.
 c10::Storage hollow_storage(size_t bytes);
 

@@ -6,6 +6,7 @@
 #include <trireme/tensor/hollow.h>
 #include <trireme/train/replica_model.h>
 #include <algorithm>
+#include <numeric>
 
 namespace trireme {
 namespace {
@@ -17,9 +18,9 @@ Model make_model_of(const ModelFactory& factory, plan::DType dtype) {
   return model;
 }
 
-int64_t elements_of(const std::vector<NamedTensor>& tensors) {
-  int64_t elements = 0;
-  for (const auto& [name, tensor] : tensors) elements += tensor.numel();
+std::vector<int64_t> elements_of(const std::vector<NamedTensor>& tensors) {
+  std::vector<int64_t> elements;
+  for (const auto& [name, tensor] : tensors) elements.push_back(tensor.numel());
   return elements;
 }
 
@@ -36,7 +37,8 @@ ReplicaModel::ReplicaModel(const Job& job, const TrainerOptions& options, bool i
     : random_(mix64(options.seed, uint64_t{0})),
       model_(in_parts ? make_in_parts(job, options) : make_model_of(job.model, options.dtype)),
       tensors_(state_of(*model_.module)),
-      elements_(elements_of(tensors_.parameters)) {}
+      first_elements_(elements_of(tensors_.parameters)),
+      elements_(std::reduce(first_elements_.begin(), first_elements_.end())) {}
 
 // The factory runs again where a part of the model gets its values. The forward and the blocks
 // that count are those of the module that stays.
@@ -54,7 +56,17 @@ void ReplicaModel::keep_only(const std::set<std::string>& names) {
     for (const auto& [name, tensor] : *part)
       if (!names.contains(name)) others.insert(name);
   deferred_->release(others);
-  deferred_->materialise(names);
+  // A part of a divided layer that this rank had in an earlier generation: its values are about to
+  // come from a rank that has them, or from a checkpoint.
+  std::set<std::string> at_first = names;
+  for (size_t i = 0; i < tensors_.parameters.size(); ++i) {
+    const auto& [name, tensor] = tensors_.parameters[i];
+    if (!names.contains(name) || !is_hollow(tensor) || tensor.numel() == first_elements_[i])
+      continue;
+    give_memory(tensor);
+    at_first.erase(name);
+  }
+  deferred_->materialise(at_first);
   newest_ = Model();
 }
 
@@ -106,10 +118,16 @@ void ReplicaModel::put_back() {
   aside_.clear();
 }
 
+void ReplicaModel::remember_buffers() {
+  before_step_.clear();
+  for (const auto& [name, tensor] : tensors_.buffers)
+    before_step_.push_back(is_hollow(tensor) ? at::Tensor() : tensor.clone());
+}
+
 void ReplicaModel::restore_buffers() {
   const at::NoGradGuard no_grad;
   for (size_t i = 0; i < before_step_.size(); ++i)
-    tensors_.buffers[i].tensor.copy_(before_step_[i]);
+    if (before_step_[i].defined()) tensors_.buffers[i].tensor.copy_(before_step_[i]);
 }
 
 }  // namespace trireme

@@ -52,7 +52,7 @@ class ReplicaModel {
   void forget_what_is_aside() { aside_.clear(); }
 
   // Copies the buffers, because an abandoned step may have moved running statistics.
-  void remember_buffers() { before_step_ = copies_of(tensors_.buffers); }
+  void remember_buffers();
   void restore_buffers();
 
  private:
@@ -65,11 +65,14 @@ class ReplicaModel {
   std::unique_ptr<DeferredModel> deferred_;
   Model model_;
   const ModuleState tensors_;
-  const int64_t elements_;  // An engine may leave only parts of the tensors.
+  // An engine may leave only parts of the tensors.
+  const std::vector<int64_t> first_elements_;  // By parameter.
+  const int64_t elements_;
   std::optional<ParameterAverage> average_;
   StateView averages_;                                    // Its tensors.
   std::vector<std::pair<at::Tensor, at::Tensor>> aside_;  // A tensor, and its old value.
-  std::vector<at::Tensor> before_step_;                   // The buffers before the step.
+  // The buffers before the step; undefined for those that this replica does not have.
+  std::vector<at::Tensor> before_step_;
 };
 
 }  // namespace trireme

@@ -159,9 +159,13 @@ void ReplicaRun::Impl::save_at_the_end() {
   save();
 }
 
-// The next generation cannot take slices from memory.
+// The next generation may be without some of these ranks. If a unit has not got all parts of the
+// state, those of the ranks that go are then missing.
 void ReplicaRun::Impl::save_slices() {
-  if (!checkpoints_.wanted() || !checkpoints_.has_slices()) return;
+  if (!checkpoints_.wanted()) return;
+  const int parts = engine().state_part().count;
+  const bool is_in_each_unit = parts > 0 && parts <= world_.identity().elastic->unit;
+  if (is_in_each_unit || (parts == 0 && !checkpoints_.has_slices())) return;
   save();
   checkpoints_.wait_for_all();
 }

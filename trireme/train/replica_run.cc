@@ -52,8 +52,8 @@ void ReplicaRun::Impl::unbind() {
   if (is_torn()) {
     standing_.enter(Standing::torn);  // The caller does not continue with this object.
   } else if (standing_.is_bound()) {
-    kept_ = keep();
     if (standing_.now() == Standing::in_step && world_.is_elastic()) model_.restore_buffers();
+    kept_ = keep();
     standing_.leave();
   } else {
     model_.put_back();
@@ -68,8 +68,10 @@ void ReplicaRun::Impl::unbind() {
 // generation.
 bool ReplicaRun::Impl::bind(ReplicaGroups groups) {
   standing_.enter(standing_.has_state() ? Standing::rejoining : Standing::joining);
+  enter_generation(groups.mesh);
   generation_.emplace(std::move(groups));
-  if (standing_.has_state() && progress_.step < world_.step_of_generation()) model_.put_aside();
+  const bool is_behind = progress_.step < world_.step_of_generation();
+  if (standing_.has_state() && is_behind && !(kept_ && kept_->in_slices)) model_.put_aside();
   make_engine();
   // If replicas differ, so does momentum, and parts of several ranks would not fit together.
   const bool are_equal = options_.local.steps <= 1 && strategy_.features.equal_replicas;
@@ -83,6 +85,18 @@ bool ReplicaRun::Impl::bind(ReplicaGroups groups) {
   model_.forget_what_is_aside();
   standing_.enter(Standing::between_steps);
   return goes_on;
+}
+
+// Forgets a part of the state that the others went on without, while this process was a spare.
+void ReplicaRun::Impl::enter_generation(const MeshRank& mesh) {
+  const int generation = world_.identity().generation;
+  if (kept_ && kept_->in_slices && generation != last_generation_ + 1) kept_.reset();
+  last_generation_ = generation;
+  // The place in a replica of the model: on the axes after that of the replicas.
+  std::vector<int> place = mesh.coordinates;
+  if (!place.empty()) place.erase(place.begin());
+  if (place_ && *place_ != place) has_moved_ = true;
+  place_ = std::move(place);
 }
 
 // The facts that a checkpoint must fit. The order of the samples follows the options: a programme
@@ -135,15 +149,27 @@ RunState ReplicaRun::Impl::keep() {
   kept.progress.guard = guard_.state();
   const EngineState state = whole_state();
   kept.counters = state.counters;
-  kept.in_slices = checkpoints_.has_slices();
+  kept.rank = group().rank();
+  kept.part = engine().state_part();
+  kept.in_slices = checkpoints_.has_slices() || kept.part.count > 1;
+  for (const StateEntry& entry : state.tensors)
+    kept.in_slices = kept.in_slices || !entry.slice.is_whole();
+  if (kept.part.count == 0) kept.part = {kept.rank, group().size()};
   for (const StateEntry& entry : state.tensors) {
     if (is_of_one_rank(entry.kind))
       kept.own.push_back(entry);
+    else if (kept.in_slices)
+      kept.held.push_back(held(entry));
     else if (!is_of_model(entry.kind))
       kept.tensors.by_name.emplace(name_in_file(entry, 0), entry.tensor);
-    kept.in_slices = kept.in_slices || !entry.slice.is_whole();
   }
   return kept;
+}
+
+// The next engine works on the same model, and this rank may get another part of it.
+StateEntry ReplicaRun::Impl::held(StateEntry entry) {
+  if (is_of_model(entry.kind) && !entry.is_foreign) entry.tensor = entry.tensor.detach().clone();
+  return entry;
 }
 
 // The engine's state, and the tensors of the run beside it.
@@ -168,13 +194,15 @@ bool ReplicaRun::Impl::resize() {
 
 // Takes the state to continue from, if there is any. `goes_back` says that it is an earlier state
 // of this run. Returns true if the run goes on from an earlier generation. Throws Error(internal)
-// if there is no state and this run has begun to train.
+// if there is no state and this run has begun to train, or has another part of the model than the
+// one for which it drew initial values.
 bool ReplicaRun::Impl::resume(bool goes_back) {
   phase(Phase::checkpoint);
   auto found = checkpoints_.saver().restore(engine(), model_.averages(), kept_);
   if (!found) {
     // The replica has given its state up for a checkpoint, and that is gone.
-    if (progress_.position != plan::DataPosition{})
+    if (progress_.position != plan::DataPosition{} ||
+        (has_moved_ && options_.division.mesh.tensor > 1))
       throw Error(
           ErrorCode::internal, "train",
           fmt::format("there is no checkpoint to continue from after step {}", progress_.step),
@@ -182,6 +210,7 @@ bool ReplicaRun::Impl::resume(bool goes_back) {
     resize();
     return false;
   }
+  has_moved_ = false;
   model_.begin_averages_anew_but(found->found);
   progress_ = std::move(found->progress);
   goes_back ? guard_.go_back(progress_.guard) : guard_.load(progress_.guard);

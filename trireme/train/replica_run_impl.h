@@ -42,12 +42,14 @@ struct ReplicaRun::Impl {
 
   // replica_run.cc: from one generation to the next.
   bool bind(ReplicaGroups groups);
+  void enter_generation(const MeshRank& mesh);
   void make_engine();
   bool resume(bool goes_back = false);
   bool resize();
   void go_on(bool begins_to_tell);
   void roll_back(const std::string& reason);
   RunState keep();
+  static StateEntry held(StateEntry entry);
   EngineState whole_state();
   RunFacts facts_for_checkpoints() const;
   FaultActions fault_actions();
@@ -108,7 +110,10 @@ struct ReplicaRun::Impl {
   std::optional<Injector> injector_;  // Exists if faults are injected.
   // These live for a generation, or for the whole run if the job is not elastic.
   std::optional<Generation> generation_;
-  std::optional<RunState> kept_;                   // Exists between two generations.
+  std::optional<RunState> kept_;           // Exists between two generations.
+  int last_generation_ = -1;               // The last one that this replica came to.
+  std::optional<std::vector<int>> place_;  // In a replica of the model that is divided.
+  bool has_moved_ = false;  // It came to another place, and has not got a state there yet.
   std::optional<FromCheckpoint> from_checkpoint_;  // Until go_on() tells of it.
 };
 

@@ -29,6 +29,8 @@ void RunCheckpoints::unbind() {
     if (*writer)
       (*writer)->expect_no_more(world_.lost_a_worker() ? checkpoint::Writer::kAfterALostWorker
                                                        : kPartsAfterAGeneration);
+  // With units this process may become a spare, and another one the first.
+  if (world_.is_elastic() && world_.identity().elastic->unit > 1) writer_.reset();
   saver_.reset();
   group_ = nullptr;
 }

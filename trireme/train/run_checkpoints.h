@@ -23,7 +23,8 @@ class RunCheckpoints {
   // `in_parts` says that parts of several ranks fit together. Rank 0 keeps the folder from one
   // generation to the next, so a save in progress continues while the job regroups.
   void bind(Group& group, RunFacts facts, bool in_parts);
-  // Saves in progress continue, but wait no longer for the parts of workers that may be lost.
+  // Saves in progress continue, but wait no longer for the parts of workers that may be lost. With
+  // units it waits for them and gives the folder back.
   void unbind();
 
   bool wanted() const { return !options_.checkpoint.dir.empty(); }

@@ -27,8 +27,12 @@ struct RunState {
   StateView own;  // The tensors of single ranks that this rank kept.
   // The path of the checkpoint; empty if the state comes from memory.
   std::string path;
-  // The tensors are only this rank's slices, so that nobody can continue from them alone.
+  // The tensors are only this rank's part of the state, so that nobody can continue from them
+  // alone. They are then in `held`, and not in `tensors`.
   bool in_slices = false;
+  StateView held;  // Also those of the model, as copies. Without tensors of single ranks.
+  StatePart part;  // The part that this is.
+  int rank = 0;    // The rank in the generation that had this state.
 };
 
 // Facts of the data and the run that a checkpoint must fit.
@@ -73,9 +77,9 @@ class Saver {
 
   // COLLECTIVE. Gives every engine the state that rank 0 has `kept`, or else rank 0's newest whole
   // checkpoint, and fills the tensors of the run, which are the same on every rank. Kept
-  // parameters and buffers are in rank 0's module; states that other ranks kept are ignored. A
-  // kept state in slices is not used, because those of a lost rank are gone: then all go back to
-  // the newest checkpoint. If the state or a checkpoint is in slices, every rank reads its own
+  // parameters and buffers are in rank 0's module; states that other ranks kept are ignored. Kept
+  // states in slices make up one state if all its parts are there (parts_in_memory.h); otherwise
+  // all go back to the newest checkpoint. If a checkpoint is in slices, every rank reads its own
   // from the folder, with begin_load() for each checkpoint that is tried. Returns nothing if there
   // is neither. With a kept state, tensors of single ranks stay as they are. Throws
   // Error(invalid_argument) that names the tensor or the fact in which checkpoint and run differ,
@@ -111,6 +115,10 @@ class Saver {
  private:
   void check_facts(const checkpoint::Manifest& manifest) const;
   std::optional<RunState> read(const StateView& model);
+  std::optional<Restored> restore_parts(Engine& engine, const StateView& of_run,
+                                        const std::optional<RunState>& kept);
+  StateView wanted_of_model(const StateView& state) const;
+  std::pair<StateView, StateView> divided(const StateView& state) const;
   std::optional<Restored> restore_slices(Engine& engine, const StateView& of_run, bool must_find);
   // COLLECTIVE. One attempt with one checkpoint; the error is the same on all ranks.
   std::optional<Error> read_slices(Engine& engine, const StateView& of_run, const Json& head,

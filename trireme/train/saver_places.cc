@@ -53,9 +53,11 @@ std::vector<checkpoint::Destination> Places::of(const checkpoint::Saved& saved) 
   detours_.clear();
   std::vector<checkpoint::Destination> destinations;
   std::set<std::string> known;
-  for (const auto& [slice, tensor, kind] : model_) {
-    known.insert(slice.tensor);
-    const checkpoint::TensorView& view = stored(saved, slice.tensor, tensor);
+  for (const StateEntry& entry : model_) {
+    const std::string& name = entry.slice.tensor;
+    const at::Tensor& tensor = entry.tensor;
+    known.insert(name);
+    const checkpoint::TensorView& view = stored(saved, name, tensor);
     const bool direct =
         tensor.is_cpu() && tensor.is_contiguous() &&
         tensor.is_floating_point() == at::isFloatingType(to_torch(view.spec.dtype));

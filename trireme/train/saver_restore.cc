@@ -1,6 +1,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
 
 #include <trireme/base/error.h>
 #include <trireme/base/error_parts.h>
@@ -13,6 +14,7 @@
 #include <trireme/train/data_facts.h>
 #include <trireme/train/saver.h>
 #include <trireme/train/saver_places.h>
+#include <trireme/train/state_head.h>
 #include <algorithm>
 #include <exception>
 #include <set>
@@ -62,28 +64,6 @@ RunState state_of(const checkpoint::Saved& saved) {
   return state;
 }
 
-// All ranks are told this of the state that they take.
-Json head_of(const RunState& state, bool from_memory) {
-  return {{"found", true},
-          {"from_memory", from_memory},
-          {"step", state.progress.step},
-          {"skipped", state.progress.skipped_steps},
-          {"stopping", state.progress.stopping},
-          {"losses", state.progress.loss_history},
-          {"ledger", state.progress.ledger.to_json()},
-          {"guard", state.progress.guard},
-          {"resize", state.progress.resize},
-          {"counters", state.counters},
-          {"epoch", state.progress.position.epoch},
-          {"consumed", state.progress.position.consumed}};
-}
-
-Progress progress_in(const Json& head) {
-  return {head["step"],     head["skipped"], {head["epoch"], head["consumed"]},
-          head["stopping"], head["losses"],  Ledger::from_json(head["ledger"], "rank 0"),
-          head["guard"],    head["resize"]};
-}
-
 Json refusal_of(const Error& error) {
   auto [what, remedy] = parts_of(error);
   // If all checkpoints are damaged, each has a line.
@@ -101,16 +81,10 @@ void throw_if_refused(const Json& head) {
 // look like a checkpoint that does not fit.
 struct FoundSlices {};
 
-StateView joined(StateView view, const StateView& more) {
-  view.insert(view.end(), more.begin(), more.end());
-  return view;
-}
-
-void take_own(const StateView& view, const StateView& own) {
-  const at::NoGradGuard no_grad;
-  for (const StateEntry& entry : view)
-    for (const StateEntry& kept : own)
-      if (is_of_one_rank(entry.kind) && entry.slice == kept.slice) entry.tensor.copy_(kept.tensor);
+bool any_rank(bool mine, Group& group) {
+  const at::Tensor ranks = at::full({1}, mine ? 1 : 0, at::kLong);
+  group.all_reduce(ranks);
+  return ranks.item<int64_t>() > 0;
 }
 
 Error nothing_to_go_back_to() {
@@ -166,8 +140,11 @@ std::optional<RunState> Saver::read(const StateView& model) {
 std::optional<Saver::Restored> Saver::restore(Engine& engine, const StateView& of_run,
                                               std::optional<RunState> kept) {
   const bool in_slices = learn_slices(joined(engine.state().tensors, of_run));
-  // The memory of rank 0 does not hold the slices of a rank that is lost.
-  const bool gives_up = kept && kept->in_slices;
+  const bool has_parts = any_rank(kept && kept->in_slices, group_);
+  if (has_parts)
+    if (auto restored = restore_parts(engine, of_run, kept)) return restored;
+  // A part of the state was lost with the workers that had it.
+  const bool gives_up = has_parts;
   if (gives_up) kept.reset();
   const StateView own = kept ? kept->own : StateView();
   const bool from_memory = kept.has_value();
@@ -190,7 +167,6 @@ std::optional<Saver::Restored> Saver::restore(Engine& engine, const StateView& o
       refused = std::current_exception();
     }
   }
-  if (head.contains("in_slices")) head["gives_up"] = gives_up;
   if (state) {
     head = head_of(*state, from_memory);
     head["tensors"] = describe(state->tensors);
@@ -198,7 +174,7 @@ std::optional<Saver::Restored> Saver::restore(Engine& engine, const StateView& o
   head = broadcast_value(group_, head);
   if (refused) std::rethrow_exception(refused);
   throw_if_refused(head);
-  if (head.contains("in_slices")) return restore_slices(engine, of_run, head["gives_up"]);
+  if (head.contains("in_slices")) return restore_slices(engine, of_run, gives_up);
   if (!head.contains("found")) return std::nullopt;
   if (!state) state.emplace();
   Restored restored;
@@ -211,7 +187,7 @@ std::optional<Saver::Restored> Saver::restore(Engine& engine, const StateView& o
   engine.end_load();
   restored.progress = progress_in(head);
   restored.path = state->path;
-  restored.goes_on = restored.from_memory;
+  restored.goes_on = restored.from_memory || gives_up;
   return restored;
 }
 
@@ -313,9 +289,8 @@ std::optional<Error> Saver::read_slices(Engine& engine, const StateView& of_run,
 
   const StateView all = joined(engine.state().tensors, of_run);
   if (auto error = attempt_on_all(group_, [&] { learn_slices(all); })) return error;
-  StateView in_slices, whole_ones;
-  for (const StateEntry& entry : all)
-    if (!is_of_model(entry.kind)) (slices_.has(entry) ? in_slices : whole_ones).push_back(entry);
+  const auto parts = divided(all);
+  const StateView &in_slices = parts.first, &whole_ones = parts.second;
   restored.found.clear();
   SavedTensors saved;
   saved.ranks = head["ranks"];
@@ -346,15 +321,12 @@ std::optional<Error> Saver::read_slices(Engine& engine, const StateView& of_run,
   return {};
 }
 
-// Whole tensors of the model are read by rank 0; the engine's begin_load() gives them to all.
 void Saver::read_own_model(const StateView& state, checkpoint::SliceReader& reader) const {
   SlicePlaces places;
+  for (const StateEntry& entry : wanted_of_model(state)) places.add(entry, reader);
   std::set<std::string> known;
-  for (const StateEntry& entry : state) {
-    if (!is_of_model(entry.kind)) continue;
-    known.insert(entry.slice.tensor);
-    if (group_.rank() == 0 || slices_.has(entry)) places.add(entry, reader);
-  }
+  for (const StateEntry& entry : state)
+    if (is_of_model(entry.kind)) known.insert(entry.slice.tensor);
   for (const auto& tensor : checkpoint::catalogue_of(reader.saved(), checkpoint::kModelFile))
     if (!known.contains(tensor.spec.name))
       refuse_checkpoint(fmt::format("{} holds '{}', which this model does not have",

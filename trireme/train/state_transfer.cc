@@ -154,11 +154,11 @@ std::set<std::string> fill(const StateView& view, const SavedTensors& saved, boo
   return names;
 }
 
-Json broadcast_value(Group& group, const Json& value) {
+Json broadcast_value(Group& group, const Json& value, int root) {
   if (group.size() == 1) return value;
   std::string bytes;
-  if (group.rank() == 0) Json::to_cbor(value, bytes);
-  bytes = broadcast_text(group, bytes, 0);
+  if (group.rank() == root) Json::to_cbor(value, bytes);
+  bytes = broadcast_text(group, bytes, root);
   return read_cbor({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()}, "train");
 }
 

@@ -30,8 +30,8 @@ struct SavedTensors {
 std::set<std::string> fill(const StateView& view, const SavedTensors& saved, bool only_common,
                            Group& group);
 
-// COLLECTIVE. Returns rank 0's value on every rank.
-Json broadcast_value(Group& group, const Json& value);
+// COLLECTIVE. Returns the value of rank `root` on every rank.
+Json broadcast_value(Group& group, const Json& value, int root = 0);
 // COLLECTIVE. Returns the values of all ranks, in order, on every rank.
 std::vector<Json> gather_values(Group& group, const Json& value);
 

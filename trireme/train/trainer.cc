@@ -24,17 +24,24 @@ namespace {
 constexpr int kGenerationsInVain = 20;
 constexpr int64_t kUsualEpochs = 10;
 
-void check_elastic(const TrainerOptions& o) {
+void check_elastic(const TrainerOptions& o, const membership::Elastic& elastic) {
   if (o.replicas > 1)
     refuse_option(fmt::format("{} replicas a worker in an elastic job", o.replicas),
                   "one replica in each worker");
-  if (!find_strategy(o.strategy).features.equal_replicas)
+  const StrategyFeatures can = find_strategy(o.strategy).features;
+  if (!can.equal_replicas && !can.divides)
     refuse_option(fmt::format("strategy '{}' in an elastic job", o.strategy),
                   "a strategy whose replicas are equal after each step: otherwise no worker has "
                   "the whole state");
   if (o.micro_batch > 0)
     refuse_option(fmt::format("train.micro_batch of {} in an elastic job", o.micro_batch),
                   "data.batch and train.accumulate: the number of replicas changes");
+  const int unit = unit_of(o);
+  if (elastic.unit != unit)
+    refuse_option(fmt::format("units of {} workers (--unit), where {} {} a copy of the model",
+                              elastic.unit, unit, unit == 1 ? "worker has" : "workers have"),
+                  unit == 1 ? "no --unit" : fmt::format("--unit {}", unit));
+  check_sizes(o, elastic.minimum, elastic.maximum);
   if (o.local.steps > 1)
     refuse_option(fmt::format("strategy.local_steps of {} in an elastic job", o.local.steps),
                   "1: between averagings no worker has the whole state");
@@ -229,10 +236,7 @@ Report Trainer::run(const Job& job, std::shared_ptr<const Source> train,
   if (!train || train->size() == 0)
     refuse_option("the training set is empty", "a source with at least one sample");
   if (!job.model) refuse_option("the job has no model", "Job::model");
-  if (world_.is_elastic()) check_elastic(options_);
-  if (world_.is_elastic() && world_.identity().elastic->unit > 1)
-    refuse_option(fmt::format("units of {} workers (--unit)", world_.identity().elastic->unit),
-                  "no --unit: each worker of the Trainer's strategies comes and goes by itself");
+  if (world_.is_elastic()) check_elastic(options_, *world_.identity().elastic);
   if (!world_.is_elastic() && options_.resize.batch != "keep")
     refuse_option("elastic.batch scale in a job whose number of workers stays",
                   "trireme train ... --elastic MIN:MAX, or elastic.batch=keep");

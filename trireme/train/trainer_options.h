@@ -151,6 +151,13 @@ void require_workers(int workers);
 // of replicas is given, or if the strategy is not mirrored.
 ResolvedStrategy resolve_strategy(const TrainerOptions& options, int workers, int cores = 0);
 
+// The workers of an elastic job that come and go together, because they have one copy of the
+// model between them.
+int unit_of(const TrainerOptions& options);
+// Throws as resolve_strategy() does, and says so, for a number of workers that an elastic job of
+// so many may take: multiples of the unit.
+void check_sizes(const TrainerOptions& options, int least, int most);
+
 // Whether replicas may share one copy of the parameters. With an injected corruption they do not,
 // because replicas that share one copy cannot differ from each other.
 bool may_share_parameters(const TrainerOptions& options);

@@ -180,6 +180,20 @@ ResolvedStrategy resolve_strategy(const TrainerOptions& options, int workers, in
   return resolved;
 }
 
+int unit_of(const TrainerOptions& options) { return options.division.mesh.ranks_of_a_replica(); }
+
+void check_sizes(const TrainerOptions& options, int least, int most) {
+  const plan::MeshOptions& mesh = options.division.mesh;
+  if (mesh.data == 0) return;
+  const int unit = unit_of(options);
+  for (int workers = (least + unit - 1) / unit * unit; workers <= most; workers += unit)
+    if (workers != mesh.data * unit)
+      refuse_option(fmt::format("mesh.data is {}, but the elastic job may have {} workers, which "
+                                "are {} replicas of the model",
+                                mesh.data, workers, workers / unit),
+                    fmt::format("mesh.data=auto, or --elastic {0}:{0}", mesh.data * unit));
+}
+
 bool may_share_parameters(const TrainerOptions& options) {
   return options.share_parameters &&
          std::none_of(options.inject.faults.begin(), options.inject.faults.end(),

@@ -50,6 +50,7 @@ void add_model_tensors(StateView& view, const StateView& own,
     view.push_back(tensor.dim() == 0
                        ? whole(name, tensor, kind)
                        : entry_without_values(name, forms[i].shape, tensor.scalar_type(), kind));
+    view.back().is_foreign = true;
   }
 }
 
@@ -125,6 +126,7 @@ EngineState ForeignState::complete(EngineState own) const {
       state.tensors.push_back(
           form.copy.defined() ? whole(form.name, form.copy, form.kind)
                               : entry_without_values(form.name, form.shape, form.type, form.kind));
+      state.tensors.back().is_foreign = true;
       continue;
     }
     for (auto entry = first; entry != last; ++entry) state.tensors.push_back(entry->second);

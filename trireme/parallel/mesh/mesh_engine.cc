@@ -139,6 +139,11 @@ class MeshEngine : public Engine {
     if (scaler_) own.counters["loss_scale"] = scaler_->state();
     return foreign_->complete(std::move(own));
   }
+  StatePart state_part() const override {
+    if (shard_level() > 0 && replicas().size() > 1) return {group().rank(), group().size()};
+    const int of_a_replica = stages().size() * dividers().size();
+    return {group().rank() % of_a_replica, of_a_replica};
+  }
 
   void begin_load(const IncomingState& incoming) override {
     if (incoming.model_is_new) {
@@ -219,14 +224,14 @@ class MeshEngine : public Engine {
     return names;
   }
 
-  // Parameters of other stages have no values, and stay so.
+  // Parameters of other stages have no values, and stay whole: in a later generation this rank may
+  // get their stage.
   void divide_layers_of_model() {
     const auto& ranks = setting_.mesh.along(plan::kTensorAxis);
     if (ranks->size() == 1) return;
     parts_ = nn::divide_layers(*setting_.model.module, ranks,
                                [](const at::Tensor& whole, const nn::ParameterParts& parts) {
-                                 return is_hollow(whole) ? hollow_like(whole, parts.sizes())
-                                                         : nn::part_of(whole, parts);
+                                 return is_hollow(whole) ? whole : nn::part_of(whole, parts);
                                });
   }
 

@@ -152,8 +152,8 @@ void BetweenHosts::end_step(bool counted) {
 StateView BetweenHosts::state() const {
   if (compressed_) return compressed_->state();
   StateView zeros = forms_;
-  for (auto& [slice, tensor, kind] : zeros)
-    tensor = at::zeros(tensor.sizes(), tensor.options().device(at::kCPU));
+  for (StateEntry& entry : zeros)
+    entry.tensor = at::zeros(entry.tensor.sizes(), entry.tensor.options().device(at::kCPU));
   return zeros;
 }
 

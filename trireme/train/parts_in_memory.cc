@@ -1,0 +1,197 @@
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+
+#include <fmt/format.h>
+#include <trireme/comm/dtype.h>
+#include <trireme/train/parts_in_memory.h>
+#include <trireme/train/state_transfer.h>
+#include <algorithm>
+#include <map>
+#include <tuple>
+#include <utility>
+
+namespace trireme {
+namespace {
+
+using Numbers = std::vector<int64_t>;
+
+bool is_held(const StateEntry& entry) { return !entry.is_foreign && entry.slice.elements() > 0; }
+
+// The optimizer's counters of the parameters that this rank has: it learned those of others from
+// an earlier step.
+Json own_counters(const RunState& kept) {
+  std::set<std::string> own;
+  for (const StateEntry& entry : kept.held)
+    if (entry.kind == StateKind::parameter && is_held(entry)) own.insert(entry.slice.tensor);
+  const Json optimizer = kept.counters.value("optimizer", Json::object());
+  const Json all = optimizer.value("counters", Json::object());
+  Json counters = Json::object();
+  for (const auto& [part, of_parameters] : all.items())
+    for (const auto& [parameter, value] : of_parameters.items())
+      if (own.contains(parameter)) counters[part][parameter] = value;
+  return counters;
+}
+
+Json told_part(const RunState& kept) {
+  Json tensors = Json::array();
+  for (size_t i = 0; i < kept.held.size(); ++i) {
+    const StateEntry& entry = kept.held[i];
+    if (!is_held(entry)) continue;
+    tensors.push_back({i, static_cast<int>(entry.kind), name_in_file(entry, 0), entry.slice.shape,
+                       entry.slice.from, entry.slice.sizes,
+                       plan::to_string(to_stored(entry.tensor.scalar_type()))});
+  }
+  const plan::DataPosition& position = kept.progress.position;
+  return {{"step", kept.progress.step},
+          {"position", {position.epoch, position.consumed}},
+          {"index", kept.part.index},
+          {"count", kept.part.count},
+          {"rank", kept.rank},
+          {"counters", own_counters(kept)},
+          {"tensors", std::move(tensors)}};
+}
+
+// A view of the box in a tensor that has the values of `slice`.
+at::Tensor box_in(at::Tensor tensor, const plan::TensorSlice& slice,
+                  const plan::TensorSlice& box) {
+  for (size_t d = 0; d < box.from.size(); ++d)
+    tensor = tensor.narrow(static_cast<int64_t>(d), box.from[d] - slice.from[d], box.sizes[d]);
+  return tensor;
+}
+
+}  // namespace
+
+PartsInMemory::PartsInMemory(const RunState* kept, Group& group) : kept_(kept), group_(group) {
+  const bool has_part = kept && kept->in_slices;
+  choose(gather_values(group, has_part ? told_part(*kept) : Json()));
+  if (missing_.empty()) list_tensors();
+}
+
+void PartsInMemory::choose(const std::vector<Json>& told) {
+  using Layout = std::pair<int64_t, int>;  // The step, and the number of parts.
+  std::map<Layout, std::vector<Holder>> layouts;
+  for (size_t rank = 0; rank < told.size(); ++rank)
+    if (told[rank].is_object())
+      layouts[{told[rank]["step"], told[rank]["count"]}].push_back(
+          {static_cast<int>(rank), told[rank]});
+  const int64_t newest = layouts.empty() ? 0 : layouts.rbegin()->first.first;
+  missing_ = "no worker that is left has a part of the state";
+  for (auto layout = layouts.rbegin(); layout != layouts.rend(); ++layout) {
+    const auto [step, count] = layout->first;
+    if (step < newest - 1) break;  // No two ranks differ by more than the step that was cut short.
+    std::set<int> parts;
+    for (const Holder& holder : layout->second) parts.insert(holder.told["index"].get<int>());
+    if (std::ssize(parts) == count) {
+      holders_ = std::move(layout->second);
+      missing_.clear();
+      break;
+    }
+    if (layout == layouts.rbegin())
+      missing_ = fmt::format("{} of the {} parts of the state after step {} {} lost with {}",
+                             count - std::ssize(parts), count, step,
+                             count - std::ssize(parts) == 1 ? "was" : "were",
+                             "the workers that had them");
+  }
+  // Running statistics are those of the first replica. If some ranks have left a batch behind that
+  // updated nothing, the others know of it too.
+  std::ranges::stable_sort(holders_, {}, [](const Holder& each) {
+    const Json& position = each.told["position"];
+    return std::tuple(-position[0].get<int64_t>(), -position[1].get<int64_t>(),
+                      each.told["rank"].get<int>());
+  });
+}
+
+void PartsInMemory::list_tensors() {
+  for (const auto& [rank, told] : holders_)
+    for (const Json& each : told["tensors"]) {
+      slices_.push_back({rank,
+                         {each[2].get<std::string>(), each[3].get<Numbers>(),
+                          each[4].get<Numbers>(), each[5].get<Numbers>()}});
+      held_.push_back({each[0].get<size_t>(), static_cast<StateKind>(each[1].get<int>()),
+                       plan::dtype_from_string(each[6].get<std::string>())});
+      if (held_.back().kind == StateKind::archive)
+        missing_ = "each rank has an optimizer without names for its state";
+    }
+}
+
+void PartsInMemory::complete(Json& counters) const {
+  for (const auto& [rank, told] : holders_)
+    for (const auto& [part, of_parameters] : told["counters"].items())
+      for (const auto& [parameter, value] : of_parameters.items())
+        counters["optimizer"]["counters"][part][parameter] = value;
+}
+
+std::vector<plan::TensorSpec> PartsInMemory::others() const {
+  std::map<std::string, plan::TensorSpec> by_name;
+  for (size_t i = 0; i < slices_.size(); ++i) {
+    const plan::TensorSlice& slice = slices_[i].slice;
+    if (!is_of_model(held_[i].kind))
+      by_name.try_emplace(slice.tensor,
+                          plan::TensorSpec{slice.tensor, slice.shape, held_[i].dtype, true});
+  }
+  std::vector<plan::TensorSpec> specs;
+  for (auto& [name, spec] : by_name) specs.push_back(std::move(spec));
+  return specs;
+}
+
+std::set<std::string> PartsInMemory::fill(const StateView& wanted) const {
+  const at::NoGradGuard no_grad;
+  std::set<std::string> known, found;
+  for (const plan::PlacedSlice& held : slices_) known.insert(held.slice.tensor);
+  Json mine = Json::array();
+  std::vector<const StateEntry*> own;
+  std::vector<at::Tensor> places;
+  for (const StateEntry& entry : wanted) {
+    const std::string name = name_in_file(entry, 0);
+    if (known.contains(name)) found.insert(name);
+    if (!known.contains(name) && !is_of_model(entry.kind)) continue;
+    mine.push_back({entry.kind == StateKind::buffer, name, entry.slice.shape, entry.slice.from,
+                    entry.slice.sizes});
+    own.push_back(&entry);
+    const bool is_box = entry.tensor.sizes() == at::IntArrayRef(entry.slice.sizes);
+    places.push_back(is_box ? entry.tensor.detach()
+                            : at::empty(entry.slice.sizes, entry.tensor.options()));
+  }
+  const std::vector<Json> lists = gather_values(group_, mine);
+  for (const bool is_buffer : {true, false}) {
+    std::vector<plan::PlacedSlice> slices;
+    std::vector<at::Tensor> targets;  // By index of the slice; undefined on other ranks.
+    for (int rank = 0; rank < group_.size(); ++rank)
+      for (size_t i = 0; i < lists[static_cast<size_t>(rank)].size(); ++i) {
+        const Json& each = lists[static_cast<size_t>(rank)][i];
+        if (each[0].get<bool>() != is_buffer) continue;
+        slices.push_back({rank,
+                          {each[1].get<std::string>(), each[2].get<Numbers>(),
+                           each[3].get<Numbers>(), each[4].get<Numbers>()}});
+        targets.push_back(rank == group_.rank() ? places[i] : at::Tensor());
+      }
+    // Running statistics differ between replicas.
+    move(slices, targets, is_buffer ? plan::Prefer::first : plan::Prefer::own);
+  }
+  for (size_t i = 0; i < own.size(); ++i)
+    if (own[i]->tensor.sizes() != places[i].sizes())
+      own[i]->tensor.copy_(places[i].reshape(own[i]->tensor.sizes()));
+  return found;
+}
+
+void PartsInMemory::move(const std::vector<plan::PlacedSlice>& wanted,
+                         const std::vector<at::Tensor>& targets, plan::Prefer prefer) const {
+  for (const plan::SliceMove& next : plan::plan_moves(wanted, slices_, prefer)) {
+    const auto& [from, source] = slices_[next.from];
+    const auto& [to, target] = wanted[next.to];
+    at::Tensor value;
+    if (from == group_.rank()) {
+      const at::Tensor held = kept_->held[held_[next.from].entry].tensor.detach();
+      value = box_in(held.reshape(source.sizes), source, next.box).contiguous();
+      if (to != from) group_.send(as_bytes(value), to);
+    } else if (to == group_.rank()) {
+      value =
+          at::empty(next.box.sizes, at::TensorOptions().dtype(to_torch(held_[next.from].dtype)));
+      group_.recv(as_bytes(value), from);
+    }
+    if (to == group_.rank()) box_in(targets[next.to], target, next.box).copy_(value);
+  }
+}
+
+}  // namespace trireme
