@@ -19,6 +19,8 @@ PATIENCE = 60
 
 
 class ElasticTest(SystemTest):
+    unit = 1  # Workers that have a copy of the model between them.
+
     def setUp(self):
         super().setUp()
         self.run_dir = self.folder / "run"
@@ -70,7 +72,7 @@ class ElasticTest(SystemTest):
 
     def world_size(self):
         commits = self.commits()
-        return len(commits[-1]["shares"]) if commits else 0
+        return len(commits[-1]["shares"]) * self.unit if commits else 0
 
     def workers(self):
         return {pid for pid, command in processes_that_mention(str(self.run_dir))
@@ -90,8 +92,8 @@ class ElasticTest(SystemTest):
 
     def wait_until_whole(self, job, size, after):
         """Waits until `size` workers commit steps in a generation after `after`; returns it."""
-        self.wait_for(job, lambda: any(c["generation"] > after and len(c["shares"]) == size
-                                       for c in self.commits()), f"{size} workers continue")
+        self.wait_for(job, lambda: any(c["generation"] > after and
+                                       len(c["shares"]) * self.unit == size for c in self.commits()), f"{size} workers continue")
         return self.generation()
 
     def end(self, job, seconds=30):
