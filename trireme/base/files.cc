@@ -2,8 +2,10 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <linux/magic.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <trireme/base/error.h>
 #include <unistd.h>
 #include <atomic>
@@ -223,6 +225,22 @@ void require_writable_folder(const fs::path& path) {
   const int unwritten = write_durably(file, "x");
   ::unlink(probe.c_str());
   if (unwritten != 0) fail("write into folder", folder, unwritten);
+}
+
+Descriptor make_nameless_file(const fs::path& folder, int flags) {
+  flags |= O_RDWR | O_CLOEXEC;
+  Descriptor file(::open(folder.c_str(), O_TMPFILE | flags, 0600));
+  if (file || (errno != EOPNOTSUPP && errno != EISDIR)) return file;
+  std::string name = folder / "trireme-XXXXXX";  // The file system has no O_TMPFILE.
+  file = Descriptor(::mkostemp(name.data(), flags & ~O_RDWR));
+  if (file) ::unlink(name.c_str());
+  return file;
+}
+
+bool is_in_memory(const fs::path& folder) {
+  struct statfs facts {};
+  if (::statfs(folder.c_str(), &facts) != 0) return false;
+  return facts.f_type == TMPFS_MAGIC || facts.f_type == RAMFS_MAGIC;
 }
 
 }  // namespace trireme

@@ -1,5 +1,6 @@
 // Writes files so that a crash leaves the old content or the new content, never a mixture.
 #pragma once
+#include <trireme/base/descriptor.h>
 #include <cstddef>
 #include <filesystem>
 #include <span>
@@ -22,5 +23,13 @@ bool path_exists(const std::filesystem::path& path);
 // Creates the folder with its parents, durably, and proves that a file can be written in it. An
 // empty path is the working directory. Throws Error(io) with the path and the reason.
 void require_writable_folder(const std::filesystem::path& path);
+
+// Makes a file without a name, which vanishes with its last descriptor, however the process ends.
+// `flags` such as O_DIRECT are added to those of open(). Returns no descriptor, and errno, if the
+// system refuses.
+Descriptor make_nameless_file(const std::filesystem::path& folder, int flags = 0);
+// Whether the files of a folder are in memory instead of on a disk (tmpfs). False if the system
+// cannot tell.
+bool is_in_memory(const std::filesystem::path& folder);
 
 }  // namespace trireme

@@ -2,7 +2,10 @@
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <trireme/base/error.h>
+#include <trireme/base/files.h>
+#include <trireme/base/log.h>
 #include <trireme/base/units.h>
 #include <trireme/net/shared_memory.h>
 #include <unistd.h>
@@ -27,6 +30,31 @@ constexpr const char* kRemedy =
   throw Error(ErrorCode::io, "net",
               fmt::format("no shared memory of {} for {}: {}", format_bytes(bytes), purpose, why),
               kRemedy);
+}
+
+// The part of a message about the space that is free in a folder; empty if nobody knows it.
+std::string free_space_in(const std::string& folder) {
+  struct statvfs facts {};
+  if (::statvfs(folder.c_str(), &facts) != 0) return {};
+  return fmt::format(", and {} are free",
+                     format_bytes(static_cast<int64_t>(facts.f_bavail * facts.f_frsize)));
+}
+
+[[noreturn]] void refuse_file(const std::string& purpose, size_t bytes, const std::string& folder,
+                              const std::string& free, int error) {
+  throw Error(
+      ErrorCode::io, "net",
+      fmt::format("no file for {} in memory.swap_dir {}: it needs {}{}: {}", purpose, folder,
+                  format_bytes(static_cast<int64_t>(bytes)), free, std::strerror(error)),
+      "a folder of a disk with more space, or memory.offload=none");
+}
+
+// Takes space for the range. Returns an error number, or 0.
+int take_space(int file, size_t from, size_t bytes) {
+  int failure = 0;
+  do failure = posix_fallocate(file, static_cast<off_t>(from), static_cast<off_t>(bytes));
+  while (failure == EINTR);
+  return failure;
 }
 
 std::byte* map(size_t bytes, int descriptor, const std::string& purpose) {
@@ -90,8 +118,27 @@ SharedMemory SharedMemory::create(size_t bytes, Sharing sharing, std::string pur
   return memory;
 }
 
-SharedMemory SharedMemory::open(Descriptor descriptor, std::string purpose) {
+SharedMemory SharedMemory::create_in(const std::string& folder, size_t bytes,
+                                     std::string purpose) {
   SharedMemory memory;
+  memory.purpose_ = std::move(purpose);
+  memory.folder_ = folder;
+  memory.descriptor_ = make_nameless_file(folder);
+  if (!memory.descriptor_ || ftruncate(memory.descriptor_.get(), static_cast<off_t>(bytes)) != 0) {
+    const int error = errno;
+    refuse_file(memory.purpose_, bytes, folder, free_space_in(folder), error);
+  }
+  if (is_in_memory(folder))
+    log_warning("memory.swap_dir {} is in memory (tmpfs): {} there takes memory of this host",
+                folder, memory.purpose_);
+  memory.data_ = map(bytes, memory.descriptor(), memory.purpose_);
+  memory.bytes_ = bytes;
+  return memory;
+}
+
+SharedMemory SharedMemory::open(Descriptor descriptor, std::string purpose, std::string folder) {
+  SharedMemory memory;
+  memory.folder_ = std::move(folder);
   memory.descriptor_ = std::move(descriptor);
   memory.purpose_ = std::move(purpose);
   struct stat facts {};
@@ -113,20 +160,25 @@ SharedMemory& SharedMemory::operator=(SharedMemory&& other) noexcept {
   std::swap(bytes_, other.bytes_);
   std::swap(descriptor_, other.descriptor_);
   std::swap(purpose_, other.purpose_);
+  std::swap(folder_, other.folder_);
   return *this;
 }
 
 void SharedMemory::reserve(size_t from, size_t bytes) {
   if (bytes == 0) return;
+  if (!folder_.empty()) {
+    const std::string free = free_space_in(folder_);  // Before a part of it is taken.
+    if (const int failure = take_space(descriptor(), from, bytes); failure != 0)
+      refuse_file(purpose_, bytes, folder_, free, failure);
+    return;
+  }
   // A full control group kills processes instead of refusing memory, so the sizes are compared
   // first.
   if (const int64_t available = available_memory_bytes(); static_cast<int64_t>(bytes) > available)
     refuse(purpose_, bytes, fmt::format("{} are available", format_bytes(available)));
   if (!descriptor_) return;
-  int failure = 0;
-  do failure = posix_fallocate(descriptor(), static_cast<off_t>(from), static_cast<off_t>(bytes));
-  while (failure == EINTR);
-  if (failure != 0) refuse(purpose_, bytes, std::strerror(failure));
+  if (const int failure = take_space(descriptor(), from, bytes); failure != 0)
+    refuse(purpose_, bytes, std::strerror(failure));
 }
 
 void SharedMemory::seal_size() {
@@ -137,6 +189,7 @@ void SharedMemory::seal_size() {
 }
 
 void SharedMemory::prefault(size_t from, size_t bytes) const {
+  if (!folder_.empty()) return;
   const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   const size_t first = from / page * page;
   // If the kernel cannot do this, the first use of each page does it.

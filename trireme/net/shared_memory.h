@@ -3,7 +3,8 @@
 //
 // Between processes it is a memfd. The size of /dev/shm does not limit it, it has no name that
 // could be left behind, and it goes with the last process that holds it, however that process
-// ends. Between threads it is anonymous memory, which may use huge pages.
+// ends. Between threads it is anonymous memory, which may use huge pages. It may also be a file on
+// a disk, which threads and processes map, and of which the system keeps in memory what it can.
 #pragma once
 #include <trireme/base/descriptor.h>
 #include <cstddef>
@@ -18,8 +19,12 @@ class SharedMemory {
   // Reserves addresses for `bytes`, all zero. A range has memory only after reserve(). `purpose`
   // is a word for messages ("parameters"). Throws Error(io).
   static SharedMemory create(size_t bytes, Sharing sharing, std::string purpose);
-  // Maps the same memory from a descriptor that another process sent. Throws Error(io | corrupt).
-  static SharedMemory open(Descriptor descriptor, std::string purpose);
+  // Makes a file without a name in `folder`, for so many bytes, all zero. reserve() takes the
+  // space on the disk. Throws Error(io) that names the folder.
+  static SharedMemory create_in(const std::string& folder, size_t bytes, std::string purpose);
+  // Maps the same memory from a descriptor that another process sent. `folder` is that of a file,
+  // or empty. Throws Error(io | corrupt).
+  static SharedMemory open(Descriptor descriptor, std::string purpose, std::string folder = {});
   SharedMemory() = default;
   ~SharedMemory();
   SharedMemory(SharedMemory&& other) noexcept;
@@ -27,7 +32,7 @@ class SharedMemory {
 
   std::byte* data() const { return data_; }
   size_t bytes() const { return bytes_; }
-  int descriptor() const { return descriptor_.get(); }  // -1 between threads.
+  int descriptor() const { return descriptor_.get(); }  // -1 between threads, but for a file.
 
   // No process can change the size any more. A process that shrank it would end the others by
   // SIGBUS. Between processes only. Throws Error(io).
@@ -40,7 +45,7 @@ class SharedMemory {
   // process that has the memory open may call it; a second call does no harm.
   void reserve(size_t from, size_t bytes);
   // Enters the range in this process's page tables, so that no step pays for it later (0.2-0.4 ms
-  // a MB, once). Call it after reserve().
+  // a MB, once). Call it after reserve(). It does nothing for a file.
   void prefault(size_t from, size_t bytes) const;
 
  private:
@@ -48,6 +53,7 @@ class SharedMemory {
   size_t bytes_ = 0;
   Descriptor descriptor_;
   std::string purpose_;
+  std::string folder_;  // Of a file on a disk.
 };
 
 // The memory that this process may still take: the smallest of the amount that the system has

@@ -22,6 +22,7 @@ DataParallel::Impl::Impl(std::shared_ptr<Group> the_group,
     numbers.emplace(tensor.unsafeGetTensorImpl(), numbers.size() + 1);
   const Planner planner = agree_on_plan(options);
   make_exchange(options, planner);
+  if (options.offload.name() != "none" && !shared) offload_own(options.offload);
   sync_state();
 }
 
@@ -59,12 +60,17 @@ void DataParallel::Impl::sync_state() {
   } else {
     broadcast(state.parameters);
     masters.adopt();
+    if (offloaded) offloaded->memory().leave();
   }
   broadcast(state.buffers);
 }
 
 void DataParallel::Impl::update(std::span<const int> reduced) {
   watch::mark_phase(Phase::optimizer);
+  if (offloaded) {
+    updated_elements += offloaded->update(reduced);
+    return;
+  }
   if (own_update) {
     updated_elements += fused::update_alone(*own_update, parameters, reduced);
     return;
@@ -219,6 +225,11 @@ void DataParallel::sync_state() { impl_->sync_state(); }
 
 void DataParallel::sync_masters() {
   if (impl_->shared) impl_->shared->sync_parameters();
+}
+
+std::vector<Block> DataParallel::paged(const std::vector<Block>& blocks) {
+  if (impl_->shared) return impl_->shared->paged(blocks);
+  return impl_->offloaded ? impl_->offloaded->memory().paged(blocks) : blocks;
 }
 
 double DataParallel::loss_scale() const { return impl_->scaler ? impl_->scaler->scale() : 1.0; }

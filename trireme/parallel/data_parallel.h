@@ -14,6 +14,7 @@
 #include <trireme/parallel/data_parallel_options.h>
 #include <trireme/parallel/exchange.h>
 #include <trireme/parallel/local_sgd.h>
+#include <trireme/parallel/model.h>
 #include <trireme/parallel/optimizer.h>
 #include <trireme/plan/shard_tree.h>
 #include <functional>
@@ -90,6 +91,10 @@ class DataParallel {
   // COLLECTIVE. Throws Error(invalid_argument) on every rank if a rank finds a change that step()
   // would refuse: another form, or a write to shared parameters outside modify_parameters().
   void check_parameters() const;
+
+  // With OffloadOptions::parameters: the blocks of the module, which let their parameters come
+  // into memory and leave it around their forward and backward. Otherwise the same blocks.
+  std::vector<Block> paged(const std::vector<Block>& blocks);
 
   double loss_scale() const;  // 1 without loss_scaling.
   // Checkpoints save the next members: the state that the engine keeps between steps besides

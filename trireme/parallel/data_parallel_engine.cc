@@ -23,11 +23,30 @@ Batch copy_of_part(const Batch& batch, int64_t from, int64_t count) {
   return part;
 }
 
+DataParallelOptions options_of(const EngineSetting& setting) {
+  DataParallelOptions options = setting.options;
+  const MemoryOptions& memory = setting.memory;
+  options.offload = {.optimizer = memory.offload != "none",
+                     .parameters = memory.offload == "parameters",
+                     .folder = memory.swap_dir};
+  return options;
+}
+
+// The setting for passes over a model whose parameters may be in a file.
+EngineSetting paged(EngineSetting setting, DataParallel& replica) {
+  if (setting.memory.offload != "parameters" || setting.model.blocks.empty()) return setting;
+  setting.model.blocks = replica.paged(setting.model.blocks);
+  setting.model.forward = [blocks = setting.model.blocks](const std::vector<at::Tensor>& inputs) {
+    return output_of(blocks, inputs);
+  };
+  return setting;
+}
+
 class DataParallelEngine : public Engine {
  public:
   explicit DataParallelEngine(const EngineSetting& setting)
-      : setting_(setting),
-        replica_(setting.group, setting.model.module, setting.optimizer, setting.options),
+      : replica_(setting.group, setting.model.module, setting.optimizer, options_of(setting)),
+        setting_(paged(setting, replica_)),
         optimizer_(replica_.optimizer(), replica_.updated_parameters()),
         passes_(setting_) {}
 
@@ -125,8 +144,8 @@ class DataParallelEngine : public Engine {
             "a model without running statistics (batch norm), or reproducible.virtual_shards=0");
   }
 
-  const EngineSetting setting_;
   DataParallel replica_;
+  const EngineSetting setting_;
   OptimizerView optimizer_;
   Passes passes_;
   bool buffers_judged_ = false;  // Used with virtual shards.

@@ -2,6 +2,7 @@
 #pragma once
 #include <trireme/parallel/data_parallel.h>
 #include <trireme/parallel/fused/fused_optimizer.h>
+#include <trireme/parallel/offloaded_model.h>
 #include <trireme/parallel/parameter_changes.h>
 #include <trireme/parallel/reproducible_exchange.h>
 #include <trireme/parallel/shared/shared_exchange.h>
@@ -26,6 +27,7 @@ struct DataParallel::Impl : UpdatedTensors {
   LocalSgdExchange* apart = nullptr;
   // Null if optimizer->step() updates, or if the exchange has the fused optimizer.
   std::unique_ptr<fused::FusedOptimizer> own_update;
+  std::unique_ptr<OffloadedModel> offloaded;  // Null unless own_update works on files.
   std::optional<GradScaler> scaler;
   std::unordered_map<const void*, uint64_t> numbers;  // The parameters, counted from 1.
   Contribution pending;
@@ -45,6 +47,9 @@ struct DataParallel::Impl : UpdatedTensors {
   static Planner planner_of(plan::DataParallelFacts facts);
   // COLLECTIVE. Makes what the plan says.
   void make_exchange(const DataParallelOptions& options, const Planner& planner);
+  void check_offload(const OffloadOptions& offload) const;
+  // COLLECTIVE. Where replicas share no parameters.
+  void offload_own(const OffloadOptions& offload);
   Json facts_to_agree(const DataParallelOptions& options) const;
   // A hash of the optimizer's groups, the same on every rank whose groups have the same
   // parameters. The order inside a group does not count.

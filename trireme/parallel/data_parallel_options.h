@@ -6,8 +6,22 @@
 #include <trireme/plan/data_parallel_plan.h>
 #include <functional>
 #include <optional>
+#include <string>
+#include <string_view>
 
 namespace trireme {
+
+// Optimizer state, or state and parameters, in files of a folder (shared/model_memory.h). The
+// optimizer must be one of SGD, Adam, AdamW, RMSprop, Adagrad, Lars and Lamb.
+struct OffloadOptions {
+  bool optimizer = false;   // State.
+  bool parameters = false;  // Parameters too; then `optimizer` is true.
+  std::string folder;
+
+  std::string_view name() const {
+    return parameters ? "parameters" : optimizer ? "optimizer" : "none";
+  }
+};
 
 struct DataParallelOptions {
   double clip_norm = 0;        // The largest global L2 norm; 0 means no clipping.
@@ -24,6 +38,7 @@ struct DataParallelOptions {
   // update writes. Optimizers whose step depends on whole layers (Lars, Lamb) then keep a copy
   // for each replica.
   shared::UpdateGuardOptions guard;
+  OffloadOptions offload;
   plan::BucketOptions buckets;
   plan::CompressionOptions compression;
   plan::LocalSgdOptions local;  // Replicas may take several steps apart.

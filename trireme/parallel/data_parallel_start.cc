@@ -2,6 +2,8 @@
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 
+#include <fmt/format.h>
+
 #include <trireme/base/error.h>
 #include <trireme/base/error_parts.h>
 #include <trireme/base/hash.h>
@@ -10,14 +12,16 @@
 #include <trireme/parallel/options_json.h>
 #include <trireme/tensor/overlap.h>
 #include <algorithm>
+#include <exception>
 
 namespace trireme {
 namespace {
 
 // An overflow shows in the norm, so loss scaling needs the norm.
 ExchangeOptions exchange_options(const DataParallelOptions& options) {
-  return {options.clip_norm, options.gradient_norm || options.loss_scaling.has_value(),
-          options.compression, options.accept, options.guard};
+  return {options.clip_norm,   options.gradient_norm || options.loss_scaling.has_value(),
+          options.compression, options.accept,
+          options.guard,       options.offload};
 }
 
 // Whether a parameter is tied by its storage to another one (by set_data), or to a buffer that is
@@ -50,6 +54,7 @@ Planner DataParallel::Impl::agree_on_plan(const DataParallelOptions& options) {
     check(options.local);
     if (options.loss_scaling) scaler.emplace(*options.loss_scaling);
     own_update = fused::FusedOptimizer::of(*optimizer, parameters);
+    check_offload(options.offload);
     planner = planner_of(plan_facts(options));
     plan = planner({});
     facts = facts_to_agree(options);
@@ -60,6 +65,35 @@ Planner DataParallel::Impl::agree_on_plan(const DataParallelOptions& options) {
   agree(*group, facts);
   if (error) std::rethrow_exception(error);
   return planner;
+}
+
+void DataParallel::Impl::check_offload(const OffloadOptions& offload) const {
+  if (offload.name() == "none") return;
+  const auto refuse_it = [&](const char* why, const char* remedy) {
+    throw Error(ErrorCode::invalid_argument, "parallel",
+                fmt::format("memory.offload is {}, but {}", offload.name(), why), remedy);
+  };
+  if (offload.folder.empty()) refuse_it("there is no folder for the files", "memory.swap_dir");
+  if (!own_update)
+    refuse_it(
+        "only the state of SGD, Adam, AdamW, RMSprop, Adagrad, Lars and Lamb can be in files",
+        "one of these optimizers, over parameters of float32 or float64");
+  if (offload.parameters && are_tied_by_storage(parameters, state.buffers))
+    refuse_it("parameters have memory in common with others, or with buffers",
+              "memory.offload=optimizer");
+}
+
+void DataParallel::Impl::offload_own(const OffloadOptions& offload) {
+  std::exception_ptr error;
+  Json facts = Json::object();
+  try {
+    offloaded = std::make_unique<OffloadedModel>(parameters, *own_update, offload);
+  } catch (const std::exception& refused) {
+    error = std::current_exception();
+    facts["error"] = parts_of(refused).what;
+  }
+  agree(*group, facts);
+  if (error) std::rethrow_exception(error);
 }
 
 plan::DataParallelFacts DataParallel::Impl::plan_facts(const DataParallelOptions& options) const {

@@ -208,7 +208,8 @@ struct StrategyFeatures {
   bool virtual_shards = false;
   bool loss_scaling = false;  // With it, parameters of 16 bits.
   bool sync_batch_norm = false;
-  bool memory = false;  // Follows EngineSetting::memory.
+  bool memory = false;   // Follows EngineSetting::memory, as to activations.
+  bool offload = false;  // Follows MemoryOptions::offload.
   // The ranks are equal after each step, so that guard.check_replicas_every can compare them, and
   // each of them has the whole state.
   bool equal_replicas = true;

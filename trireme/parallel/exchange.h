@@ -5,6 +5,7 @@
 #include <trireme/base/json.h>
 #include <trireme/comm/group.h>
 #include <trireme/parallel/compression/compressor.h>
+#include <trireme/parallel/data_parallel_options.h>
 #include <trireme/parallel/module_state.h>
 #include <trireme/parallel/shared/update_guard.h>
 #include <trireme/parallel/state_view.h>
@@ -52,6 +53,7 @@ struct ExchangeOptions {
   // the same on every rank. An empty function accepts every step.
   std::function<bool(double loss, double gradient_norm)> accept;
   shared::UpdateGuardOptions guard;  // Guards the update of memory that replicas share.
+  OffloadOptions offload;            // Of that memory.
 };
 
 // Plans the engine for an order in which gradients become ready; empty before the first step. The

@@ -54,9 +54,15 @@ config::Rows rows_of(const MemoryOptions*) {
                                .meaning = "Decisions for single blocks, such as "
                                           "`layer1*=recompute,head=keep`: keep, recompute, swap, "
                                           "compress (to bfloat16). The last match counts."}),
+       config::row(&O::offload,
+                   {.name = "memory.offload",
+                    .meaning = "What lies in files of memory.swap_dir, of which steps have only "
+                               "parts in memory: the optimizer's state (optimizer), the "
+                               "parameters too (parameters), or nothing (none).",
+                    .choices = config::one_of({"none", "optimizer", "parameters"})}),
        config::row(&O::swap_dir, {.name = "memory.swap_dir",
-                                  .meaning = "The folder of swap files, on a fast disk of the "
-                                             "host.",
+                                  .meaning = "The folder of swapped activations and offloaded "
+                                             "state, on a fast disk of the host.",
                                   .agreed = false})});
 }
 
@@ -77,6 +83,10 @@ void check(const MemoryOptions& options) {
   if (swaps && options.swap_dir.empty())
     refuse_memory("activations are to be swapped, but memory.swap_dir is empty",
                   "memory.swap_dir=FOLDER, or memory.policy=recompute");
+  if (options.offload != "none" && options.swap_dir.empty())
+    refuse_memory(
+        fmt::format("memory.offload is {}, but memory.swap_dir is empty", options.offload),
+        "memory.swap_dir=FOLDER, or memory.offload=none");
   if (options.policy == "auto" && options.budget == 0)
     refuse_memory("memory.policy is auto, but memory.budget is 0",
                   "memory.budget=2GiB, or another memory.policy");

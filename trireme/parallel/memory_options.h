@@ -11,9 +11,11 @@ namespace trireme {
 struct MemoryOptions {
   // none, recompute, swap, or auto, which takes whatever costs the least time.
   std::string policy = "none";
-  int64_t budget = 0;    // Bytes of activations for each replica; 0: none.
-  std::string rules;     // "pattern=decision,...", for the names of blocks.
-  std::string swap_dir;  // The folder of swap files.
+  int64_t budget = 0;  // Bytes of activations for each replica; 0: none.
+  std::string rules;   // "pattern=decision,...", for the names of blocks.
+  // What lies in files between its uses: none, optimizer (its state), or parameters (these too).
+  std::string offload = "none";
+  std::string swap_dir;  // The folder of all these files.
 
   bool is_plain() const { return policy == "none" && rules.empty(); }
 };

@@ -25,6 +25,9 @@ config::Rows rows_of(const DataParallelOptions*) {
        // The other members of the guard are for tests.
        config::row_as_text<O>([](const O& o) { return Json(o.guard.wanted).dump(); }, nullptr,
                               shown("guard")),
+       // Hosts may have different folders.
+       config::row_as_text<O>([](const O& o) { return std::string(o.offload.name()); }, nullptr,
+                              shown("memory.offload")),
        config::part(&O::buckets), config::part(&O::compression), config::part(&O::local),
        config::row(&O::virtual_shards, shown("reproducible.virtual_shards")),
        config::row_as_text<O>(scaling_text, nullptr, shown("train.loss_scale")),

@@ -43,7 +43,8 @@ config::Registry<Strategy>& known_strategies() {
                                        .virtual_shards = true,
                                        .loss_scaling = true,
                                        .sync_batch_norm = true,
-                                       .memory = true}};
+                                       .memory = true,
+                                       .offload = true}};
   static const Strategy mesh{make_mesh_engine,
                              {.clip_norm = true,
                               .loss_scaling = true,

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <trireme/base/error.h>
+#include <trireme/base/files.h>
 #include <trireme/base/units.h>
 #include <algorithm>
 #include <cerrno>
@@ -32,19 +33,10 @@ AlignedBytes aligned_bytes(int64_t bytes) {
 
 SwapFile::SwapFile(const std::string& folder)
     : folder_(folder), bounce_(aligned_bytes(kBounceBytes)) {
-  open(O_DIRECT);
+  file_ = make_nameless_file(folder_, O_DIRECT);
   is_direct_ = file_ && can_be_direct();
-  if (!is_direct_) open(0);
+  if (!is_direct_) file_ = make_nameless_file(folder_);
   if (!file_) refuse("cannot make a swap file", errno);
-}
-
-// Makes a file without a name. Leaves file_ empty, and errno, if the system refuses.
-void SwapFile::open(int flags) {
-  file_ = Descriptor(::open(folder_.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC | flags, 0600));
-  if (file_ || (errno != EOPNOTSUPP && errno != EISDIR)) return;
-  std::string name = folder_ + "/trireme-swap-XXXXXX";  // The file system has no O_TMPFILE.
-  file_ = Descriptor(::mkostemp(name.data(), O_CLOEXEC | flags));
-  if (file_) ::unlink(name.c_str());
 }
 
 // Some file systems accept the flag and refuse the first write.

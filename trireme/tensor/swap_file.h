@@ -42,7 +42,6 @@ class SwapFile {
   int64_t size() const { return size_; }
 
  private:
-  void open(int flags);
   bool can_be_direct();
   int64_t grow(int64_t bytes);
   [[noreturn]] void refuse(const std::string& what, int error) const;

@@ -70,6 +70,7 @@ void check_features(const TrainerOptions& o) {
   refuse_unless(can.equal_replicas, o.guard.check_replicas_every > 0,
                 fmt::format("guard.check_replicas_every {}", o.guard.check_replicas_every));
   refuse_unless(can.memory, !o.memory.is_plain(), "memory.policy " + o.memory.policy);
+  refuse_unless(can.offload, o.memory.offload != "none", "memory.offload " + o.memory.offload);
   refuse_unless(can.sync_batch_norm, o.sync_batch_norm, "strategy.sync_batch_norm");
   refuse_unless(can.averages, o.ema_decay > 0, fmt::format("train.ema_decay {}", o.ema_decay));
   refuse_unless(can.divides, o.division.mesh.divides_model(),

@@ -57,7 +57,8 @@ struct HostTeam::Process {
   net::Sharing sharing() const {
     return processes > 1 ? net::Sharing::processes : net::Sharing::threads;
   }
-  net::SharedMemory share(size_t bytes, size_t reserved, const char* purpose);
+  net::SharedMemory share(size_t bytes, size_t reserved, const char* purpose,
+                          const std::string& folder = {});
 };
 
 // The mark of a wait. Inside the collective of a group, the threads of one process wait from its
@@ -75,7 +76,8 @@ class HostTeam::Mark {
 
 // Process 0 makes the memory and passes its descriptor on. A negative number tells the others that
 // it could not.
-net::SharedMemory HostTeam::Process::share(size_t bytes, size_t reserved, const char* purpose) {
+net::SharedMemory HostTeam::Process::share(size_t bytes, size_t reserved, const char* purpose,
+                                           const std::string& folder) {
   const Deadline deadline = Deadline::after(timeout);
   if (!leads()) {
     if (others[0].receive_number(deadline) < 0)
@@ -83,12 +85,14 @@ net::SharedMemory HostTeam::Process::share(size_t bytes, size_t reserved, const 
                   fmt::format("the first process of this host could not make shared memory for {}",
                               purpose));
     net::SharedMemory memory =
-        net::SharedMemory::open(others[0].receive_descriptor(deadline), purpose);
+        net::SharedMemory::open(others[0].receive_descriptor(deadline), purpose, folder);
     memory.prefault(0, reserved);
     return memory;
   }
   try {
-    net::SharedMemory memory = net::SharedMemory::create(bytes, sharing(), purpose);
+    net::SharedMemory memory = folder.empty()
+                                   ? net::SharedMemory::create(bytes, sharing(), purpose)
+                                   : net::SharedMemory::create_in(folder, bytes, purpose);
     memory.reserve(0, reserved);
     memory.prefault(0, reserved);
     for (auto& other : others) {
@@ -140,12 +144,13 @@ void HostTeam::meet(const Intent& intent) {
 }
 
 std::shared_ptr<net::SharedMemory> HostTeam::allocate(size_t bytes, size_t reserved,
-                                                      const char* purpose) {
+                                                      const char* purpose,
+                                                      const std::string& folder) {
   meet({"allocate", static_cast<int64_t>(bytes), purpose});
   if (rank_ == process_->ranks.front()) {
     try {
       process_->handed_out =
-          std::make_shared<net::SharedMemory>(process_->share(bytes, reserved, purpose));
+          std::make_shared<net::SharedMemory>(process_->share(bytes, reserved, purpose, folder));
     } catch (const Error& error) {
       // The process that made the memory has the best error message, so the others wait for it.
       if (error.code() == ErrorCode::aborted) {

@@ -39,8 +39,10 @@ class HostTeam {
   void meet(const Intent& intent);
   // COLLECTIVE. Returns zeroed memory for all ranks. Its first `reserved` bytes are reserved and
   // mapped in the page tables; the rest is only addresses until reserve() is called. Throws
-  // Error(io) on all ranks if there is too little memory.
-  std::shared_ptr<net::SharedMemory> allocate(size_t bytes, size_t reserved, const char* purpose);
+  // Error(io) on all ranks if there is too little memory. With `folder` the memory is a file
+  // there, which is not mapped in the page tables yet.
+  std::shared_ptr<net::SharedMemory> allocate(size_t bytes, size_t reserved, const char* purpose,
+                                              const std::string& folder = {});
   // For waits of the caller's own: throws the error that ended the team, or Error(peer_lost) when
   // a worker is known to be lost.
   void throw_if_ended() const;

@@ -11,6 +11,8 @@
 namespace trireme::fused {
 namespace {
 
+constexpr int64_t kPieceElements = 64 << 10;
+
 template <typename Rule>
 class Fused : public FusedOptimizer {
  public:
@@ -241,19 +243,26 @@ std::unique_ptr<FusedOptimizer> FusedOptimizer::of(torch::optim::Optimizer& opti
 }
 
 int64_t update_alone(FusedOptimizer& optimizer, const std::vector<NamedTensor>& parameters,
-                     std::span<const int> candidates) {
+                     std::span<const int> candidates,
+                     const std::function<void(const Range&)>& used) {
   const torch::NoGradGuard no_grad;
   int64_t elements = 0;
-  std::vector<int> used;
+  std::vector<int> with_gradient;
   for (const int p : candidates)
-    if (parameters[static_cast<size_t>(p)].tensor.grad().defined()) used.push_back(p);
-  for (const int p : optimizer.begin_step(used)) {
+    if (parameters[static_cast<size_t>(p)].tensor.grad().defined()) with_gradient.push_back(p);
+  for (const int p : optimizer.begin_step(with_gradient)) {
     const at::Tensor& parameter = parameters[static_cast<size_t>(p)].tensor;
     const at::Tensor gradient = parameter.grad().contiguous();
     const Range whole{p, 0, parameter.numel()};
     if (optimizer.layerwise())
       optimizer.set_norms(p, optimizer.measure(whole, gradient.const_data_ptr()));
-    optimizer.update(whole, gradient.const_data_ptr());
+    const auto* const data = static_cast<const std::byte*>(gradient.const_data_ptr());
+    const int64_t piece = used ? kPieceElements : std::max<int64_t>(1, whole.count);
+    for (int64_t from = 0; from < whole.count; from += piece) {
+      const Range range{p, from, std::min(piece, whole.count - from)};
+      optimizer.update(range, data + from * gradient.element_size());
+      if (used) used(range);
+    }
     torch::autograd::impl::bump_version(parameter);
     elements += parameter.numel();
   }

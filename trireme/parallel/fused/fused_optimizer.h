@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 #include <trireme/parallel/fused/kernels.h>
 #include <trireme/parallel/module_state.h>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -71,8 +72,10 @@ class FusedOptimizer {
 
 // Updates whole parameters of one replica by their own gradients, as the optimizer's own step()
 // would. `candidates` are indices into `parameters`. Candidates without a gradient, or in no group
-// of the optimizer, do not change. Returns the number of elements that it updated.
+// of the optimizer, do not change. With `used` it updates piece by piece, and calls it after each.
+// Returns the number of elements that it updated.
 int64_t update_alone(FusedOptimizer& optimizer, const std::vector<NamedTensor>& parameters,
-                     std::span<const int> candidates);
+                     std::span<const int> candidates,
+                     const std::function<void(const Range&)>& used = {});
 
 }  // namespace trireme::fused

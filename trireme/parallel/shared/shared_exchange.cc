@@ -37,13 +37,14 @@ class OneCopyOfAHost : public SharedExchange {
         options_(std::move(options)),
         facts_(group_->size(), parameters_),
         plan_(std::move(plan)),
-        copy_(team_, parameters_, *optimizer_, plan_, group_->rank()),
+        copy_(team_, parameters_, *optimizer_, plan_, options_.offload, group_->rank()),
         table_(nullptr, 0, 0, 0),
         sums_(team_, copy_, plan_.layout.value(), table_) {
     install_cpu_allocator();
     allocate();
     copy_.watch_contents();
     copy_.move_in();
+    copy_.leave();
     release_kept_memory();  // No step would use the parameters' former storage again.
   }
 
@@ -86,6 +87,9 @@ class OneCopyOfAHost : public SharedExchange {
   }
 
   ParameterChange find_change() const override { return copy_.find_change(); }
+  std::vector<Block> paged(const std::vector<Block>& blocks) override {
+    return copy_.paged(blocks);
+  }
 
   void sync_parameters() override {
     const at::NoGradGuard no_grad;
@@ -97,6 +101,7 @@ class OneCopyOfAHost : public SharedExchange {
     });
     team_->barrier("sync parameters");
     copy_.come_home();
+    copy_.leave();
     team_->barrier("sync parameters");  // No rank writes before all have moved.
   }
 
@@ -235,6 +240,7 @@ class OneCopyOfAHost : public SharedExchange {
                        optimizer_->update(range, gradient);
                        if (rank == team_->rank()) copy_.contents().remember(slice);
                        updated_elements_ += range.count;
+                       copy_.used(range);
                      };
                      if (!guard_) return update();
                      std::array<std::span<std::byte>, 1 + shared::kMostStates> regions;
@@ -328,6 +334,7 @@ class OneCopyOfAHost : public SharedExchange {
       const fused::Squares part = optimizer_->measure(range, gradient);
       mine[range.parameter].parameter += part.parameter;
       mine[range.parameter].direction += part.direction;
+      copy_.used(range);
     });
     team_->barrier("layer norms");
     for (const int p : updated_) {
@@ -346,6 +353,7 @@ class OneCopyOfAHost : public SharedExchange {
     for (int p = 0; p < count(); ++p) copy_.tensor(p).mutable_grad().reset();
     sums_.slots()->end_step();
     table_.next_step();
+    copy_.leave();
     if (!updated) return;
     // Autograd does not see a write through another tensor.
     for (const int p : updated_) copy_.tensor(p).unsafeGetTensorImpl()->bump_version();

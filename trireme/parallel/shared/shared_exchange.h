@@ -12,6 +12,7 @@
 #include <trireme/comm/host/host_team.h>
 #include <trireme/parallel/exchange.h>
 #include <trireme/parallel/fused/fused_optimizer.h>
+#include <trireme/parallel/model.h>
 #include <memory>
 #include <vector>
 
@@ -24,6 +25,8 @@ class SharedExchange : public Exchange {
   // Looks for changes that user code made to shared parameters, in all that this rank watches. The
   // other ranks must not update parameters meanwhile.
   virtual ParameterChange find_change() const = 0;
+  // See ModelMemory::paged().
+  virtual std::vector<Block> paged(const std::vector<Block>& blocks) = 0;
   // True after an error of exchange() if parameters and state may belong to no step at all.
   virtual bool is_torn() const = 0;
 };

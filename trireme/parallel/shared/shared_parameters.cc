@@ -1,6 +1,5 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/from_blob.h>
 
 #include <trireme/parallel/shared/shared_parameters.h>
 #include <algorithm>
@@ -15,7 +14,7 @@ constexpr int kTurns = 8;  // See content_watch.h.
 SharedParameters::SharedParameters(std::shared_ptr<comm::HostTeam> team,
                                    std::vector<NamedTensor>& parameters,
                                    fused::FusedOptimizer& optimizer, const plan::EnginePlan& plan,
-                                   int rank)
+                                   const OffloadOptions& offload, int rank)
     : team_(std::move(team)),
       parameters_(parameters),
       optimizer_(optimizer),
@@ -24,14 +23,10 @@ SharedParameters::SharedParameters(std::shared_ptr<comm::HostTeam> team,
       team_ranks_(
           plan_.shards
               .teams[static_cast<size_t>(plan_.placement.hosts[static_cast<size_t>(rank)])]),
-      memory_(team_->allocate(std::max<size_t>(64, layout_.model_bytes), layout_.model_bytes,
-                              "parameters and optimizer state")) {}
-
-at::Tensor SharedParameters::view(size_t offset, const at::Tensor& like) const {
-  return at::from_blob(
-      memory_->data() + offset, like.sizes(), [memory = memory_](void*) {},
-      like.options().requires_grad(false));
-}
+      memory_(layout_, offload,
+              [this](size_t bytes, const char* purpose, const std::string& folder) {
+                return team_->allocate(bytes, bytes, purpose, folder);
+              }) {}
 
 void SharedParameters::move_in() {
   const at::NoGradGuard no_grad;
@@ -49,7 +44,7 @@ void SharedParameters::place_state(bool copy) {
   for (int p = 0; p < count(); ++p) {
     std::vector<at::Tensor> places;
     for (const size_t offset : layout_.states[static_cast<size_t>(p)])
-      places.push_back(view(offset, tensor(p)));
+      places.push_back(memory_.view(offset, tensor(p)));
     optimizer_.place_state(p, std::move(places), copy);
   }
 }
@@ -79,7 +74,7 @@ std::span<const std::span<std::byte>> SharedParameters::written_by(
   const auto p = static_cast<size_t>(range.parameter);
   const auto element = static_cast<size_t>(tensor(range.parameter).element_size());
   const auto region = [&](size_t offset) {
-    return std::span(memory_->data() + offset + static_cast<size_t>(range.from) * element,
+    return std::span(memory_.at(offset) + static_cast<size_t>(range.from) * element,
                      static_cast<size_t>(range.count) * element);
   };
   size_t written = 0;
@@ -91,10 +86,10 @@ std::span<const std::span<std::byte>> SharedParameters::written_by(
 void SharedParameters::watch_contents() {
   const auto bytes_of = [this](const plan::Slice& run) {
     const auto element = static_cast<size_t>(plan::bytes_of(spec(run.parameter).dtype));
-    return std::span<const std::byte>(memory_->data() +
-                                          layout_.parameters[static_cast<size_t>(run.parameter)] +
-                                          static_cast<size_t>(run.from) * element,
-                                      static_cast<size_t>(run.to - run.from) * element);
+    return std::span<const std::byte>(
+        memory_.at(layout_.parameters[static_cast<size_t>(run.parameter)]) +
+            static_cast<size_t>(run.from) * element,
+        static_cast<size_t>(run.to - run.from) * element);
   };
   const auto may_be_updated = [this](int p) { return spec(p).trainable && optimizer_.has(p); };
   std::vector<plan::Slice> updated, resting;
@@ -123,8 +118,7 @@ void SharedParameters::remember_versions() {
 
 bool SharedParameters::is_at_home(int p) const {
   return spec(p).elements() == 0 ||
-         tensor(p).const_data_ptr() ==
-             memory_->data() + layout_.parameters[static_cast<size_t>(p)];
+         tensor(p).const_data_ptr() == memory_.at(layout_.parameters[static_cast<size_t>(p)]);
 }
 
 ParameterChange SharedParameters::find_change() const {

@@ -7,6 +7,7 @@
 #include <trireme/parallel/module_state.h>
 #include <trireme/parallel/parameter_changes.h>
 #include <trireme/parallel/shared/content_watch.h>
+#include <trireme/parallel/shared/model_memory.h>
 #include <trireme/plan/engine_plan.h>
 #include <cstddef>
 #include <memory>
@@ -26,7 +27,8 @@ class SharedParameters {
   // COLLECTIVE over the team. Takes the memory; move_in() fills it. `rank` is this rank's number
   // in the job.
   SharedParameters(std::shared_ptr<comm::HostTeam> team, std::vector<NamedTensor>& parameters,
-                   fused::FusedOptimizer& optimizer, const plan::EnginePlan& plan, int rank);
+                   fused::FusedOptimizer& optimizer, const plan::EnginePlan& plan,
+                   const OffloadOptions& offload, int rank);
   // COLLECTIVE. The team's first rank brings the values. Then the modules and optimizers of all
   // ranks use the shared values.
   void move_in();
@@ -47,7 +49,7 @@ class SharedParameters {
     return spec(p).dtype == plan::DType::float64 ? at::kDouble : at::kFloat;
   }
   at::Tensor shared_view(int p) const {
-    return view(layout_.parameters[static_cast<size_t>(p)], tensor(p));
+    return memory_.view(layout_.parameters[static_cast<size_t>(p)], tensor(p));
   }
   // The shard of a rank of the team.
   const std::vector<plan::Slice>& shard_of(int place) const {
@@ -57,6 +59,14 @@ class SharedParameters {
   // The memory that the update of a run writes: a part of the parameter and of each state tensor.
   std::span<const std::span<std::byte>> written_by(const fused::Range& range,
                                                    std::span<std::span<std::byte>> regions) const;
+
+  // The update has used a range; ranges come in the order of the layout. leave(): nothing is used
+  // until the next forward. Both matter where the memory is in files.
+  void used(const fused::Range& range) {
+    memory_.used(range, static_cast<size_t>(tensor(range.parameter).element_size()));
+  }
+  void leave() { memory_.leave(); }
+  std::vector<Block> paged(const std::vector<Block>& blocks) { return memory_.paged(blocks); }
 
   // This rank watches its shard of the parameters that the optimizer has, and its part of all
   // others. Called again when the optimizer's groups have changed.
@@ -71,7 +81,6 @@ class SharedParameters {
   ParameterChange find_change_of_step();
 
  private:
-  at::Tensor view(size_t offset, const at::Tensor& like) const;
   bool is_at_home(int p) const;
   void place_state(bool copy);
   ParameterChange find_visible_change() const;
@@ -82,7 +91,7 @@ class SharedParameters {
   const plan::EnginePlan& plan_;
   const plan::SharedLayout& layout_;
   const std::vector<int>& team_ranks_;  // By place in the team.
-  std::shared_ptr<net::SharedMemory> memory_;
+  ModelMemory memory_;
   std::vector<int64_t> versions_;
   // The watch of this rank's shard of what the optimizer has, and that of its part of the rest.
   std::unique_ptr<ContentWatch> contents_, resting_contents_;
