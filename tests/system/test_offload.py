@@ -1,0 +1,68 @@
+"""State in files: the same training, nothing left behind, clear errors."""
+
+import unittest
+
+from support import DIGITS, TRIREME, SystemTest
+
+STEPS = ("--set", "train.steps=20", "--set", "optimizer.name=adam", "--set", "optimizer.lr=0.001")
+PLACES = {
+    "one_device": ("--set", "strategy.name=one_device"),
+    "mirrored": ("--set", "strategy.name=mirrored", "--set", "strategy.replicas=2"),
+    "multi_worker": ("--workers", "2", "--set", "strategy.name=multi_worker"),
+    "without sharing": ("--workers", "2", "--set", "strategy.share_parameters=false"),
+}
+
+
+class Offload(SystemTest):
+    def offload(self, what):
+        return ("--set", f"memory.offload={what}", "--set", f"memory.swap_dir={self.files()}")
+
+    def files(self):
+        folder = self.folder / "files"
+        folder.mkdir(exist_ok=True)
+        return folder
+
+    def test_the_bits_are_those_without_it_and_no_file_is_left(self):
+        for place, words in PLACES.items():
+            plain = self.train(*STEPS, *words, name=f"{place} plain")
+            for what in ("optimizer", "parameters"):
+                with self.subTest(place, what=what):
+                    report = self.train(*STEPS, *words, *self.offload(what), name=f"{place} {what}")
+                    self.assertEqual(report["loss_history"], plain["loss_history"])
+                    self.assertEqual(report["parameters_sha256"], plain["parameters_sha256"])
+        self.assertEqual(list(self.files().iterdir()), [])
+
+    def test_its_checkpoints_continue_without_it_and_the_other_way_round(self):
+        whole = self.train(*STEPS, name="whole")
+        for first, second in ((self.offload("parameters"), ()), ((), self.offload("optimizer"))):
+            with self.subTest(first=first):
+                folder = self.folder / f"checkpoints{len(first)}"
+                keep = ("--set", f"checkpoint.dir={folder}", "--set", "checkpoint.every=10 steps")
+                half = ("--set", "train.steps=10")
+                self.train(*STEPS, *half, *keep, *first, name=f"half{len(first)}")
+                report = self.train(*STEPS, *keep, *second, name=f"rest{len(first)}")
+                self.assertEqual(report["resumed_from_step"], 10)
+                self.assertEqual(report["parameters_sha256"], whole["parameters_sha256"])
+
+    def test_a_worker_that_is_killed_leaves_no_file(self):
+        code, out, err = self.run_to_end(TRIREME, "train", DIGITS, *STEPS,
+                                         *PLACES["multi_worker"], *self.offload("parameters"),
+                                         "--inject", "kill:rank=1@step=5")
+        self.assertNotEqual(code, 0, f"{out}\n{err}")
+        self.assertEqual(list(self.files().iterdir()), [])
+
+    def test_what_cannot_be_is_refused(self):
+        for words, code, parts in (
+                (("--set", "memory.offload=optimizer"), 2,
+                 ("memory.offload is optimizer", "memory.swap_dir")),
+                (("--set", "memory.offload=all"), 2, ("memory.offload", "parameters")),
+                (("--workers", "2", "--set", "mesh.pipeline=2", *self.offload("optimizer")), 2,
+                 ("pipeline", "memory.offload optimizer")),
+                (("--set", "memory.offload=optimizer", "--set", "memory.swap_dir=/nowhere/at/all"),
+                 1, ("/nowhere/at/all", "memory.swap_dir"))):
+            with self.subTest(words):
+                self.assert_refused([TRIREME, "train", DIGITS, *words], code, *parts)
+
+
+if __name__ == "__main__":
+    unittest.main()
