@@ -31,7 +31,7 @@ class CountingKeeper : public SavedTensorKeeper {
   explicit CountingKeeper(int& count) : count_(count) {}
   std::unique_ptr<SavedTensor> keep(const at::Tensor& tensor) override {
     struct Counted : SavedTensor {
-      Counted(at::Tensor tensor, int& count) : tensor(std::move(tensor)), count(count) {}
+      Counted(at::Tensor given, int& number) : tensor(std::move(given)), count(number) {}
       at::Tensor get() override {
         ++count;
         return tensor;
@@ -144,7 +144,7 @@ TEST(GradientSums, LeaveComplexWeightsAndProductsWithHooksBehindThemAlone) {
   }
   Linear layer(4, 3);
   struct Sees : torch::autograd::FunctionPostHook {
-    explicit Sees(int& count) : count(count) {}
+    explicit Sees(int& number) : count(number) {}
     torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
                                               const torch::autograd::variable_list&) override {
       count += outputs[2].defined();

@@ -78,16 +78,17 @@ EngineSetting engine_setting_of(const TrainerOptions& options, const Job& job, R
   setting.loss = [&job](const at::Tensor& output, const Batch& batch) {
     return loss_of(job, output, batch);
   };
-  setting.options = {.clip_norm = options.clip_norm,
-                     .gradient_norm = options.clip_norm > 0 || guard.needs_norm(),
-                     .share_parameters = options.share_parameters && options.ema_decay == 0,
-                     .guard = {.wanted = is_elastic},
-                     .buckets = options.buckets,
-                     .compression = options.compression,
-                     .local = options.local,
-                     .virtual_shards = options.virtual_shards,
-                     .loss_scaling = options.loss_scaling,
-                     .accept = acceptance_of(options, guard)};
+  DataParallelOptions& each = setting.options;
+  each.clip_norm = options.clip_norm;
+  each.gradient_norm = options.clip_norm > 0 || guard.needs_norm();
+  each.share_parameters = options.share_parameters && options.ema_decay == 0;
+  each.guard.wanted = is_elastic;
+  each.buckets = options.buckets;
+  each.compression = options.compression;
+  each.local = options.local;
+  each.virtual_shards = options.virtual_shards;
+  each.loss_scaling = options.loss_scaling;
+  each.accept = acceptance_of(options, guard);
   setting.division = options.division;
   setting.memory = options.memory;
   setting.autocast = to_torch(options.autocast);
