@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -112,16 +113,19 @@ inline PartedResult train_parted(const TrainerOptions& options, const PartedJob&
                                  {"TRIREME_PROCESS", std::to_string(process)},
                                  {"TRIREME_RENDEZVOUS", coordinator.endpoint().describe()},
                                  {"TRIREME_JOB_TOKEN", kToken}}));
-    int calls = 0;
+    // Rank 0 runs all blocks once before training, to measure them. That does not count.
+    constexpr int kBlocks = 4;
+    std::optional<int> calls;
     const auto before_block = [&] {
-      if (++calls == kCallsUntilOthersCome && process < size.workers && size.newcomers > 0) {
+      if (!calls) calls = options.division.mesh.pipeline > 1 && world.worker() == 0 ? -kBlocks : 0;
+      if (++*calls == kCallsUntilOthersCome && process < size.workers && size.newcomers > 0) {
         call_newcomers();
         const Deadline deadline = Deadline::after(Milliseconds(20000));
         while (!world.regroup_wanted() && !deadline.expired()) std::this_thread::yield();
       }
       const std::lock_guard lock(mutex);
       for (size_t i = 0; i < size.ends.size(); ++i)
-        if (!has_ended[i] && world.worker() == size.ends[i].rank && calls >= size.ends[i].calls) {
+        if (!has_ended[i] && world.worker() == size.ends[i].rank && *calls >= size.ends[i].calls) {
           has_ended[i] = trains = true;
           ++result.ended;
           changed.notify_all();

@@ -337,9 +337,11 @@ TEST(TrainerOptionsCheck, RefusesStrategiesThatContradictThePlaces) {
   EXPECT_THAT(refusal([](auto& o) { o.strategy = "telepathy"; }),
               AllOf(HasSubstr("telepathy"), HasSubstr("multi_worker")));
   EXPECT_THAT(refusal([](auto& o) { o.replicas = 0; }), HasSubstr("strategy.replicas is \"0\""));
-  EXPECT_THAT(refusal([](auto& o) { o.batch = 0; }), HasSubstr("data.batch is \"0\""));
+  EXPECT_THAT(refusal([](auto& o) { o.batch = -1; }), HasSubstr("data.batch is \"-1\""));
+  EXPECT_THAT(refusal([](auto& o) { o.batch = 0; }), HasSubstr("data.batch is auto"));
   EXPECT_THAT(refusal([](auto& o) { o.epochs = -2; }), HasSubstr("train.epochs is \"-2\""));
-  EXPECT_THAT(refusal([](auto& o) { o.accumulate = 0; }), HasSubstr("train.accumulate is \"0\""));
+  EXPECT_THAT(refusal([](auto& o) { o.accumulate = -1; }),
+              HasSubstr("train.accumulate is \"-1\""));
   EXPECT_THAT(refusal([](auto& o) { o.clip_norm = -1; }), HasSubstr("train.clip_norm is \"-1\""));
   EXPECT_THAT(refusal([](auto& o) { o.threads = -1; }), HasSubstr("device.threads is \"-1\""));
   EXPECT_THAT(refusal([](auto& o) { o.schedule.name = "linear"; }), HasSubstr("linear"));
