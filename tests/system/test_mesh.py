@@ -113,7 +113,8 @@ class Mesh(SystemTest):
         budget = max(rank["measured"] for rank in plain["activation_bytes"])
         for policy in (["memory.policy=recompute"],
                        ["memory.policy=recompute", f"memory.budget={budget}"]):
-            again = self.train(*stages, *settings("pipeline.cut=3+4", *policy), name="again")
+            again = self.train(*stages, *settings("pipeline.cut=3+4", *policy),
+                               name=f"again{len(policy)}")
             self.assertEqual(again["loss_history"], plain["loss_history"])
         for rank in again["activation_bytes"]:
             self.assertLessEqual(rank["measured"], budget)

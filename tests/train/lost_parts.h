@@ -70,6 +70,7 @@ struct PartedJob {
   int newcomers = 0, replacements = 0;
   bool tied = false;
   std::vector<EndOfARank> ends = {};
+  bool newcomers_end_at_once = false;  // While they make their first engine.
 };
 struct PartedResult {
   std::vector<Report> reports;      // Of the processes that trained to the end.
@@ -133,7 +134,14 @@ inline PartedResult train_parted(const TrainerOptions& options, const PartedJob&
         }
     };
     try {
-      Report report = Trainer(world, options).fit(parted_job(before_block, size.tied), clouds(90));
+      Job what = parted_job(before_block, size.tied);
+      if (process >= size.workers && size.newcomers_end_at_once)
+        what.optimizer = [&](const auto&) -> std::shared_ptr<torch::optim::Optimizer> {
+          const std::lock_guard lock(mutex);
+          ++result.ended;
+          throw std::runtime_error("the end of this rank");
+        };
+      Report report = Trainer(world, options).fit(what, clouds(90));
       world.leave();
       const std::lock_guard lock(mutex);
       if (report.dismissed)

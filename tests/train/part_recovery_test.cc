@@ -121,6 +121,16 @@ TEST(PartRecovery, WithoutAPeerAndACheckpointTheRunEndsAndSaysWhy) {
   EXPECT_THAT(result.errors, AllOf(SizeIs(2), Each(HasSubstr("checkpoint.every"))));
 }
 
+// The one that is there has lent the memory of its parameters to an engine of two by then.
+TEST(PartRecovery, ANewcomerThatEndsAtOnceChangesNothing) {
+  for (const int level : {1, 2, 3}) {
+    const PartedJob job{.minimum = 1, .workers = 1, .newcomers = 1, .newcomers_end_at_once = true};
+    const PartedResult result = train_parted(shards(level), job);
+    expect_undisturbed(result, 1, fmt::format("level {}", level));
+    EXPECT_EQ(result.ended, 1) << level;
+  }
+}
+
 TEST(PartRecovery, ALostShardSendsAllBackToTheNewestCheckpoint) {
   for (const int level : {1, 2, 3}) {
     const Folder folder;

@@ -36,15 +36,25 @@ const plan::Operation* largest_all_reduce(const plan::EnginePlan& plan) {
 plan::CollectivePlan rounds_of(const plan::EnginePlan& plan, const plan::Operation& operation) {
   const plan::Placement& placement = plan.placement;
   const auto carries = [&](const plan::Carrier& carrier) {
-    return carrier.path == operation.path && carrier.size() > 1 &&
-           operation.operations[static_cast<size_t>(carrier.ranks[1])] > 0;
+    const auto takes_part = [&](int rank) {
+      return operation.operations[static_cast<size_t>(rank)] > 0;
+    };
+    return carrier.path == operation.path && std::ranges::count_if(carrier.ranks, takes_part) > 1;
   };
   const auto inside = std::find_if(placement.inside.begin(), placement.inside.end(), carries);
   const plan::Carrier& carrier =
       inside != placement.inside.end() ? *inside : placement.between.value();
-  const plan::CollectivePlan rounds = plan::plan_collective(
-      plan::Collective::all_reduce, plan::algorithm_from_string(operation.algorithm),
-      carrier.size(), 0, carrier.hosts);
+  // Of a mesh, only the replicas of one stage take part.
+  std::vector<int> hosts;
+  int ranks = 0;
+  for (size_t i = 0; i < carrier.ranks.size(); ++i) {
+    if (operation.operations[static_cast<size_t>(carrier.ranks[i])] == 0) continue;
+    ++ranks;
+    if (!carrier.hosts.empty()) hosts.push_back(carrier.hosts[i]);
+  }
+  const plan::CollectivePlan rounds =
+      plan::plan_collective(plan::Collective::all_reduce,
+                            plan::algorithm_from_string(operation.algorithm), ranks, 0, hosts);
   check(rounds);
   return rounds;
 }

@@ -46,7 +46,8 @@ config::Rows rows_of(const MemoryOptions*) {
        config::row(
            &O::budget,
            {.name = "memory.budget",
-            .meaning = "The bytes that the activations of a replica may take. Only as many "
+            .meaning = "The bytes that the activations of a replica, or of a stage, may take. "
+                       "Only as many "
                        "blocks are computed again or swapped as that needs; 0: no budget.",
             .range = config::at_least(0),
             .kind = config::Kind::bytes}),

@@ -110,7 +110,13 @@ Json json_of(const std::vector<StageParameters>& stages) {
 std::string describe_parts(const EnginePlan& plan) {
   std::string text = plan.cut->describe() + "\n" + plan.pipeline->describe();
   if (plan.stages.empty()) return text;
-  return text + "\n" + plan.shards.describe(plan.parameters);
+  // Stages share nothing, so the first line of shards is not true of them.
+  const std::string shards = plan.shards.describe(plan.parameters);
+  const std::string_view by_rank = std::string_view(shards).substr(shards.find('\n') + 1);
+  return fmt::format("{}\n{}{}", text,
+                     by_rank.empty() ? "every rank updates all parameters of its stage\n"
+                                     : "the elements that each rank updates\n",
+                     by_rank);
 }
 
 std::string unknown_operations(const EnginePlan& plan) {

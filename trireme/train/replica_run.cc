@@ -47,8 +47,9 @@ ReplicaRun::End ReplicaRun::Impl::run(ReplicaGroups groups) {
   return End::finished;
 }
 
-// Releases everything that lasts only one generation.
+// Releases everything that lasts only one generation, also of one that ended before bind().
 void ReplicaRun::Impl::unbind() {
+  last_generation_ = world_.identity().generation;
   if (is_torn()) {
     standing_.enter(Standing::torn);  // The caller does not continue with this object.
   } else if (standing_.is_bound()) {
@@ -151,7 +152,9 @@ RunState ReplicaRun::Impl::keep() {
   kept.counters = state.counters;
   kept.rank = group().rank();
   kept.part = engine().state_part();
-  kept.in_slices = checkpoints_.has_slices() || kept.part.count > 1;
+  // An engine with one part of all may still lend its model's memory to the next one, which may
+  // end before it has given the state back.
+  kept.in_slices = checkpoints_.has_slices() || kept.part.count > 0;
   for (const StateEntry& entry : state.tensors)
     kept.in_slices = kept.in_slices || !entry.slice.is_whole();
   if (kept.part.count == 0) kept.part = {kept.rank, group().size()};
@@ -166,9 +169,11 @@ RunState ReplicaRun::Impl::keep() {
   return kept;
 }
 
-// The next engine works on the same model, and this rank may get another part of it.
+// The next engine works on the same model and averages, and this rank may get another part of
+// them.
 StateEntry ReplicaRun::Impl::held(StateEntry entry) {
-  if (is_of_model(entry.kind) && !entry.is_foreign) entry.tensor = entry.tensor.detach().clone();
+  const bool stays = is_of_model(entry.kind) || entry.kind == StateKind::average;
+  if (stays && !entry.is_foreign) entry.tensor = entry.tensor.detach().clone();
   return entry;
 }
 

@@ -158,11 +158,13 @@ namespace {
 auto rows_of_strategy() {
   using O = TrainerOptions;
   return config::group(
-      config::row(&O::strategy,
-                  {.name = "strategy.name",
-                   .meaning = "How the work is spread; auto: multi_worker for several workers, "
-                              "else mirrored for several replicas, else one_device.",
-                   .choices = [] { return config::with("auto", plan::strategies()); }}),
+      config::row(
+          &O::strategy,
+          {.name = "strategy.name",
+           .meaning = "How the work is spread; auto: pipeline, tensor or sharded if mesh.* "
+                      "or shard.level say so, else multi_worker for several workers, "
+                      "else mirrored for several replicas, else one_device.",
+           .choices = [] { return config::with("auto", plan::strategies()); }}),
       config::row(&O::replicas, {.name = "strategy.replicas",
                                  .meaning = "Replicas in each worker; auto: 1, and for mirrored "
                                             "one for each core (at most 8).",

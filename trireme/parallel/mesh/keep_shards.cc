@@ -217,15 +217,18 @@ class Shards : public ParameterKeeper {
   class Visitor : public BlockVisitor {
    public:
     explicit Visitor(Shards& keeper) : keeper_(keeper) {}
+    // A block that runs again is there since backward has entered it. Ranks without samples run
+    // nothing again, and all have to gather alike.
     void before_forward(size_t block) override {
-      if (keeper_.gathered_) keeper_.gathered_->before_forward(static_cast<int>(block));
+      if (keeper_.gathered_ && !is_in_backward())
+        keeper_.gathered_->before_forward(static_cast<int>(block));
     }
     void after_forward(size_t block) override {
-      if (!keeper_.gathered_) return;
-      // The last block's backward is next, and so is that of a block that backward computes again.
+      if (!keeper_.gathered_ || is_in_backward()) return;
+      // The last block's backward is next.
       const bool is_last = block + 1 == keeper_.setting_.blocks.size();
-      const bool stays = at::GradMode::is_enabled() && (is_last || is_in_backward());
-      keeper_.gathered_->after_forward(static_cast<int>(block), stays);
+      keeper_.gathered_->after_forward(static_cast<int>(block),
+                                       at::GradMode::is_enabled() && is_last);
     }
     void before_backward(size_t block) override { keeper_.enter_backward(block); }
 

@@ -206,12 +206,20 @@ class MeshEngine : public Engine {
 
   // With level 3 a stage need never have the memory of all its parameters. Layers that a tensor
   // axis divides are made with it, and so is a model that has values already.
+  // COLLECTIVE along the data axis: survivors of a lost worker have values, and newcomers have
+  // not.
   bool can_make_blocks_in_turn() const {
-    return setting_.keep_only && shard_level() == 3 && replicas().size() > 1 &&
-           dividers().size() == 1 &&
-           std::ranges::all_of(whole_.parameters, [](const NamedTensor& named) {
-             return is_hollow(named.tensor) || named.tensor.numel() == 0;
-           });
+    if (!setting_.keep_only || shard_level() != 3 || replicas().size() == 1 ||
+        dividers().size() > 1)
+      return false;
+    const bool mine_are_hollow =
+        std::ranges::all_of(whole_.parameters, [](const NamedTensor& named) {
+          return is_hollow(named.tensor) || named.tensor.numel() == 0;
+        });
+    const at::Tensor hollow = at::zeros({1}, at::kLong);
+    hollow[0] = mine_are_hollow ? 1 : 0;
+    replicas().all_reduce(hollow);
+    return hollow.item<int64_t>() == replicas().size();
   }
 
   // Tensors without dimensions are on every rank, because they have no slices.
