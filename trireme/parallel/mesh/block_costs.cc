@@ -194,8 +194,12 @@ std::vector<plan::BlockCost> costs_of(const EngineSetting& setting,
                                       const plan::MeasuredChain& measured) {
   std::map<std::string, const plan::TensorSpec*> by_name;
   for (const plan::TensorSpec& spec : forms) by_name.emplace(spec.name, &spec);
+  // The blocks may have been measured for predictions alone. Such figures differ from run to run,
+  // and nothing of them may be in a cut that needs none.
+  const std::string_view cut = trimmed(setting.division.pipeline.cut);
+  const bool is_cut_by_measure = cut == "auto" || plan::needs_measured_blocks(std::string(cut));
   std::optional<StateCosts> states;
-  if (trimmed(setting.division.pipeline.cut) == "memory" && !measured.empty())
+  if (cut == "memory" && !measured.empty())
     states.emplace(setting, state_of(*setting.model.module).parameters);
   const std::vector<plan::ActivationCost> activations = activation_costs(measured);
   std::vector<plan::BlockCost> costs;
@@ -206,7 +210,7 @@ std::vector<plan::BlockCost> costs_of(const EngineSetting& setting,
       cost.parameters += by_name.at(name)->elements();
       if (states) cost.parameter_bytes += states->of(*by_name.at(name));
     }
-    if (measured.empty()) continue;
+    if (measured.empty() || !is_cut_by_measure) continue;
     const plan::MeasuredBlock& block = measured.blocks[i];
     cost.forward_seconds = block.forward_seconds;
     cost.backward_seconds = block.backward_seconds;
