@@ -11,7 +11,7 @@ from report import Row, Section
 
 STAGES = 2
 MICROBATCH = {"chain": 128, "gpt": 2}  # Samples of one micro-batch.
-MICROBATCHES = {"chain": (4, 8, 16), "gpt": (8,)}
+MICROBATCHES = {"chain": (4, 8), "gpt": (8,)}
 # The cuts that are tried for the peer, as blocks of the first stage and of the second.
 PEER_CUTS = {"chain": ("4+5",), "gpt": ("4+4", "5+3", "6+2")}
 PEER_SCHEDULES = {"1F1B": "1f1b", "zero-bubble": "zb"}
