@@ -14,8 +14,9 @@
 
 Every part runs its contenders in turn, round by round, and compares the ratios peer / ours of the
 rounds: above 1 Trireme is faster. Nothing else should run on the machine. The suite needs
-build/bin/trireme, and the Python of the virtual environment (with torch). The parts links, compression and shards make network namespaces and remove them; without the
-permission they say so and are skipped.
+build/bin/trireme, and the Python of the virtual environment (with torch). The parts links,
+compression and shards make network namespaces and remove them; without the permission they say so
+and are skipped.
 """
 
 import argparse
