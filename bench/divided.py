@@ -151,9 +151,9 @@ def measure_shards(rounds, steps):
     level_3 = [compare(row.ours, row.peers).ratio for row in rows
                if (row.our_name, row.peer_name) == ("ours, level 3", "FSDP2")]
     note = ("Steps with Adam. Level 3: parameters, gradients and optimizer state are divided among "
-            "the ranks. Shared: the ranks of the host have one copy of them, which is what levels 1 "
-            "and 2 are on one host. FSDP2, ZeroRedundancyOptimizer and DDP run over Gloo with the "
-            "fused optimizer, and with glibc set to keep freed memory. 2 hosts: a link of "
+            "the ranks. Shared: the ranks of the host have one copy of them, which is what levels "
+            "1 and 2 are on one host. FSDP2, ZeroRedundancyOptimizer and DDP run over Gloo with "
+            "the fused optimizer, and with glibc set to keep freed memory. 2 hosts: a link of "
             f"{LINK_MBIT // 1000} Gbit/s between two network namespaces; level 0 is data "
             "parallelism.\n\nLevel 3 beside FSDP2, geometric mean: "
             f"{statistics.geometric_mean(level_3):.2f}.")
