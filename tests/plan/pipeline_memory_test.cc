@@ -136,6 +136,23 @@ TEST(PipelineMemory, AMeasuredChainIsTheMemoryOfAChain) {
   EXPECT_THAT(entry_bytes, ElementsAre(0, kTensor, kTensor));
 }
 
+// Logits are large, and the loss saves something of their size. A micro-batch in backward has
+// freed it; the others have not.
+TEST(PipelineMemory, WhatTheLossSavesStaysUnderEveryDecision) {
+  MeasuredChain chain = chain_of(4);
+  const PipelinePlan plan = plan_pipeline({"gpipe", 2, 4});
+  const Partition cut = even_cut(plan, chain);
+  for (const MemoryDecision decision : {keep, recompute, swap, compress}) {
+    const std::vector<MemoryDecision> all(4, decision);
+    chain.blocks.back().saved_by_loss = {};
+    const int64_t without = peak_activations(plan, cut, chain, all, 1);
+    chain.blocks.back().saved_by_loss.inner_bytes = 1000;
+    const int64_t with = peak_activations(plan, cut, chain, all, 1);
+    EXPECT_GE(with, without + 3 * 1000);
+    EXPECT_LE(with, without + 4 * 1000);
+  }
+}
+
 TEST(PipelineMemory, SmallStoragesStayIfABlockIsSwappedOrCompressed) {
   MeasuredChain chain = chain_of(4);
   const PipelinePlan plan = plan_pipeline({"gpipe", 2, 4});

@@ -73,8 +73,8 @@ struct PartedJob {
   bool newcomers_end_at_once = false;  // While they make their first engine.
 };
 struct PartedResult {
-  std::vector<Report> reports;      // Of the processes that trained to the end.
-  std::vector<std::string> errors;  // Of all others but those that were made to end.
+  std::vector<Report> reports;      // From processes that trained to the end.
+  std::vector<std::string> errors;  // From all others but those made to end.
   int dismissed = 0, ended = 0;
 };
 

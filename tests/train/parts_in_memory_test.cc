@@ -30,7 +30,7 @@ RunState part(int stage, int64_t step, int rank) {
   held(own, {2, 3}, StateKind::parameter);
   held("mean of " + own, {3}, StateKind::buffer);
   held("exp_avg/" + own, {2, 3}, StateKind::optimizer);
-  // What this rank knows of the other stage is old.
+  // Its knowledge about the other stage is old.
   kept.held.push_back(
       whole("scale of " + other, at::full({}, -1.0, at::kDouble), StateKind::parameter));
   kept.held.back().is_foreign = true;

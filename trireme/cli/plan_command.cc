@@ -44,7 +44,7 @@ plan::CollectivePlan rounds_of(const plan::EnginePlan& plan, const plan::Operati
   const auto inside = std::find_if(placement.inside.begin(), placement.inside.end(), carries);
   const plan::Carrier& carrier =
       inside != placement.inside.end() ? *inside : placement.between.value();
-  // Of a mesh, only the replicas of one stage take part.
+  // In a mesh, only the replicas of one stage take part.
   std::vector<int> hosts;
   int ranks = 0;
   for (size_t i = 0; i < carrier.ranks.size(); ++i) {

@@ -53,7 +53,7 @@ class SharedMemory {
   size_t bytes_ = 0;
   Descriptor descriptor_;
   std::string purpose_;
-  std::string folder_;  // Of a file on a disk.
+  std::string folder_;  // The place of a file on a disk.
 };
 
 // The memory that this process may still take: the smallest of the amount that the system has

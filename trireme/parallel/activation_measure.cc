@@ -198,13 +198,6 @@ Tensors trained_parameters_of(const Block& block) {
   return parameters;
 }
 
-Tensors buffers_in(const Block& block) {
-  Tensors buffers;
-  for (const auto& module : block.modules)
-    for (const auto& [name, tensor] : state_of(*module).buffers) buffers.push_back(tensor);
-  return buffers;
-}
-
 void ChainMeasure::split(const Block& block, const Between& between,
                          plan::MeasuredBlock& measured) {
   const Tensors parameters = trained_parameters_of(block);
@@ -226,7 +219,7 @@ void ChainMeasure::split(const Block& block, const Between& between,
 
 void ChainMeasure::add(const Block& block, ReplicaRandom* random, Between& between) {
   const std::shared_ptr<void> prepared = options_.prepare ? options_.prepare(block) : nullptr;
-  const Tensors parameters = trained_parameters_of(block), buffers = buffers_in(block);
+  const Tensors parameters = trained_parameters_of(block), buffers = buffers_of(block);
   const at::AutoGradMode with_graph(true);
   const size_t values = chain_.value_bytes.size();
   plan::MeasuredBlock measured{.name = block.name, .inputs = each_once(between.values)};
@@ -263,6 +256,13 @@ void ChainMeasure::add(const Block& block, ReplicaRandom* random, Between& betwe
 }
 
 }  // namespace
+
+Tensors buffers_of(const Block& block) {
+  Tensors buffers;
+  for (const auto& module : block.modules)
+    for (const auto& [name, tensor] : state_of(*module).buffers) buffers.push_back(tensor);
+  return buffers;
+}
 
 StorageSet storages_of(const torch::nn::Module& module) {
   StorageSet storages;

@@ -13,12 +13,13 @@ namespace trireme {
 
 class ReplicaRandom;
 
+Tensors buffers_of(const Block& block);
 // The storages of a module's parameters and buffers, and of a batch.
 StorageSet storages_of(const torch::nn::Module& module);
 StorageSet storages_of(const Batch& batch);
 
 struct MeasureOptions {
-  int runs = 2;  // Of each block, at least 1. The times are the shortest, but for the first run.
+  int runs = 2;  // For each block, at least 1. The times are the shortest, but for the first run.
   bool splits_backward = false;  // Also measures what the halves of a split backward hold.
   // Called before the runs of a block; its result is released after them. May be null.
   std::function<std::shared_ptr<void>(const Block&)> prepare;

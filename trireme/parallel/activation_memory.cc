@@ -9,17 +9,6 @@
 #include <algorithm>
 
 namespace trireme {
-namespace {
-
-std::vector<at::Tensor> buffers_of(const Block& block) {
-  std::vector<at::Tensor> buffers;
-  for (const auto& module : block.modules)
-    for (const auto& [name, tensor] : state_of(*module).buffers) buffers.push_back(tensor);
-  return buffers;
-}
-
-}  // namespace
-
 ActivationMemory::ActivationMemory(const Model& model, ReplicaRandom* random)
     : ActivationMemory(blocks_of(model), storages_of(*model.module), random) {
   inputs_ = model.inputs;

@@ -53,7 +53,7 @@ struct ExchangeOptions {
   // the same on every rank. An empty function accepts every step.
   std::function<bool(double loss, double gradient_norm)> accept;
   shared::UpdateGuardOptions guard;  // Guards the update of memory that replicas share.
-  OffloadOptions offload;            // Of that memory.
+  OffloadOptions offload;            // Applies to that memory.
 };
 
 // Plans the engine for an order in which gradients become ready; empty before the first step. The

@@ -13,7 +13,8 @@ struct MemoryOptions {
   std::string policy = "none";
   int64_t budget = 0;  // Bytes of activations for each replica; 0: none.
   std::string rules;   // "pattern=decision,...", for the names of blocks.
-  // What lies in files between its uses: none, optimizer (its state), or parameters (these too).
+  // The state that is in files between its uses: none, optimizer (its state), or parameters (these
+  // too).
   std::string offload = "none";
   std::string swap_dir;  // The folder of all these files.
 

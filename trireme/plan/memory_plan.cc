@@ -245,6 +245,19 @@ MemoryPlan plan_memory(std::vector<BlockMemory> blocks, const MemoryPlanOptions&
   return plan;
 }
 
+std::vector<int> last_blocks_with_room(std::span<const MemoryDecision> decisions) {
+  const int last = static_cast<int>(decisions.size()) - 1;
+  std::vector<int> rooms(decisions.size());
+  for (int i = last, free = last; i >= 0; --i) {
+    const auto place = static_cast<size_t>(i);
+    const bool takes_memory = decisions[place] == MemoryDecision::recompute ||
+                              decisions[place] == MemoryDecision::compress;
+    if (takes_memory) free = i - 1;
+    rooms[place] = std::max(free, i);
+  }
+  return rooms;
+}
+
 std::vector<int> MemoryPlan::read_from() const {
   const int last = static_cast<int>(blocks.size()) - 1;
   std::vector<int> from(blocks.size());
@@ -254,15 +267,10 @@ std::vector<int> MemoryPlan::read_from() const {
     if (operation.kind == MemoryKind::swap_in)
       from[static_cast<size_t>(operation.block)] = backward;
   }
-  // Memory only becomes free in the backward of blocks that are kept or swapped.
-  const auto grows = [&](int block) {
-    const MemoryDecision decision = blocks[static_cast<size_t>(block)].decision;
-    return decision == MemoryDecision::recompute || decision == MemoryDecision::compress;
-  };
-  for (int i = last, free = last; i >= 0; --i) {
-    if (grows(i)) free = i - 1;
-    from[static_cast<size_t>(i)] = std::max(from[static_cast<size_t>(i)], std::max(free, i));
-  }
+  std::vector<MemoryDecision> decisions;
+  for (const BlockMemory& block : blocks) decisions.push_back(block.decision);
+  const std::vector<int> rooms = last_blocks_with_room(decisions);
+  for (size_t i = 0; i < from.size(); ++i) from[i] = std::max(from[i], rooms[i]);
   return from;
 }
 

@@ -81,6 +81,11 @@ struct MemoryOperation {
 using MemoryKind = MemoryOperation::Kind;
 std::string to_string(const MemoryOperation& operation);  // "F_all(3)"
 
+// [block]: the last block from whose backward on, down to its own, memory only becomes free:
+// blocks that run again or are compressed first take some. What was swapped may be read back from
+// there.
+std::vector<int> last_blocks_with_room(std::span<const MemoryDecision> decisions);
+
 struct MemoryPlan {
   MemoryPlanOptions options;
   std::vector<BlockMemory> blocks;  // With decisions.

@@ -71,7 +71,8 @@ class StageOnPaper {
   }
 
  private:
-  static constexpr int kEnds = -1;  // In place of a block: the inputs and outputs of the part.
+  // In place of a block: the inputs and outputs of the part, and the tensors of the loss.
+  static constexpr int kEnds = -1, kLoss = -2;
   struct Holder {
     int microbatch = 0, part = 0, block = kEnds;
     auto operator<=>(const Holder&) const = default;
@@ -111,12 +112,15 @@ class StageOnPaper {
       const SavedInBlock held = held_by(chain_, static_cast<size_t>(i), decision_of(i));
       hold({step.microbatch, step.part, i}, held.values, held.inner_bytes);
     }
+    const SavedInBlock& by_loss = block(to - 1).saved_by_loss;
+    hold({step.microbatch, step.part, kLoss}, by_loss.values, by_loss.inner_bytes);
     hold(ends, block(to - 1).outputs);
   }
 
   // While a block is in backward, all that it saves is there. The blocks after it are done.
   void backward(const PipelineStep& step) {
     const auto [from, to] = cut_.blocks_of(step.part);
+    release({step.microbatch, step.part, kLoss});
     for (int i = to - 1; i >= from; --i) {
       const Holder holder{step.microbatch, step.part, i};
       hold(holder, {}, comes_back(i));
@@ -140,8 +144,11 @@ class StageOnPaper {
     const auto [from, to] = cut_.blocks_of(step.part);
     const bool is_split = block(from).needs_input_gradient;
     const Holder ends{step.microbatch, step.part, kEnds};
+    const SavedInBlock by_loss = block(to - 1).saved_by_loss;
     release(ends);
+    release({step.microbatch, step.part, kLoss});
     for (int i = from; i < to; ++i) release({step.microbatch, step.part, i});
+    if (!is_split) hold(ends, by_loss.values, by_loss.inner_bytes);
     for (int i = from; i < to; ++i) {
       const SavedInBlock& left = is_split ? block(i).between_halves : block(i).saved;
       hold(ends, left.values, left.inner_bytes);
@@ -190,6 +197,7 @@ Json MeasuredChain::to_json() const {
                               {"outputs", block.outputs},
                               {"needs_input_gradient", block.needs_input_gradient},
                               {"saved", saved_json(block.saved)},
+                              {"saved_by_loss", saved_json(block.saved_by_loss)},
                               {"between_halves", saved_json(block.between_halves)}});
   return json;
 }
@@ -206,6 +214,7 @@ MeasuredChain MeasuredChain::from_json(const Json& json) {
                             .outputs = block.at("outputs").get<std::vector<int>>(),
                             .needs_input_gradient = block.at("needs_input_gradient").get<bool>(),
                             .saved = saved_from(block.at("saved")),
+                            .saved_by_loss = saved_from(block.at("saved_by_loss")),
                             .between_halves = saved_from(block.at("between_halves"))});
   return chain;
 }
@@ -258,8 +267,12 @@ std::vector<ActivationCost> activation_costs(const MeasuredChain& chain,
     for (const int value : chain.blocks[i].inputs)
       if (known.contains(value) || !contains(held.values, value))
         cost.entry_bytes += chain.value_bytes[static_cast<size_t>(value)];
-    for (const int value : held.values)
-      if (known.insert(value).second) cost.bytes += chain.value_bytes[static_cast<size_t>(value)];
+    const SavedInBlock& by_loss = chain.blocks[i].saved_by_loss;
+    cost.bytes += by_loss.inner_bytes;
+    for (const auto* const values : {&held.values, &by_loss.values})
+      for (const int value : *values)
+        if (known.insert(value).second)
+          cost.bytes += chain.value_bytes[static_cast<size_t>(value)];
   }
   return costs;
 }

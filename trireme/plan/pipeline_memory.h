@@ -25,7 +25,9 @@ struct MeasuredBlock {
   std::vector<int> inputs, outputs;
   bool needs_input_gradient = false;
   SavedInBlock saved;
-  // What is left of it between the halves of a split backward, and the gradients that are kept
+  // Saved by the loss, if this is the last block. It is kept whatever happens to the block.
+  SavedInBlock saved_by_loss;
+  // The rest of it between the halves of a split backward, and the gradients that are kept
   // there (parallel/pipeline/split_backward.h). It counts if the input needs a gradient: otherwise
   // the whole backward is in the second half.
   SavedInBlock between_halves;
@@ -40,7 +42,7 @@ struct MeasuredChain {
 
   bool empty() const { return blocks.empty(); }
   int64_t bytes_of(const std::vector<int>& values) const;
-  // What stays in memory if a block is swapped or compressed, and the bytes that do not.
+  // The part that stays in memory if a block is swapped or compressed, and the bytes that do not.
   SavedInBlock not_moved(const SavedInBlock& saved) const;
   int64_t moved_bytes(const SavedInBlock& saved) const;
   Json to_json() const;

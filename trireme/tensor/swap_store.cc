@@ -91,7 +91,7 @@ class SwapWork {
   std::condition_variable work_, done_;
   bool ends_ = false;
   std::exception_ptr error_;
-  SwapKey next_;        // Of the storage that is put next.
+  SwapKey next_;        // For the storage that is put next.
   int forward_ = 0;     // The block that saves.
   int backward_ = 0;    // The block that backward has reached.
   SwapKey read_below_;  // Reads go down from here; nothing is below the first key.

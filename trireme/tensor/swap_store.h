@@ -37,7 +37,7 @@ SwapSpeed measure_swap(const std::string& folder);
 // Used by the thread that computes; saved tensors may end on any thread.
 class SwapStore : public StoragePlace {
  public:
-  // What is put next is saved in a forward of this block. Returns the number of that run.
+  // The next put() is saved in a forward of this block. Returns the number of that run.
   virtual int64_t begin_forward(int block) = 0;
   // Backward has reached a run of this block: earlier runs may be read back.
   virtual void begin_backward(int block, int64_t run) = 0;

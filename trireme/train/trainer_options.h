@@ -141,7 +141,7 @@ std::string precision_text(const TrainerOptions& options);
 struct ResolvedStrategy {
   std::string name;  // one_device, mirrored, multi_worker, or one that was registered
   int workers = 1, replicas_per_worker = 1, world_size = 1;
-  plan::BatchSizes batch;  // Of the options, with everything that follows from them.
+  plan::BatchSizes batch;  // Those of the options, and everything that follows.
 };
 // Throws Error(invalid_argument) if `workers`, the value of --workers, is below 1.
 void require_workers(int workers);

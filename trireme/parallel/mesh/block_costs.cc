@@ -79,12 +79,11 @@ void join_loss(plan::MeasuredChain& chain) {
   last.forward_seconds += loss.forward_seconds;
   last.backward_seconds += loss.backward_seconds;
   last.outputs = loss.outputs;
-  for (const auto saved : {&plan::MeasuredBlock::saved, &plan::MeasuredBlock::between_halves}) {
-    std::vector<int>& values = (last.*saved).values;
-    values.insert(values.end(), (loss.*saved).values.begin(), (loss.*saved).values.end());
-    (last.*saved).inner_bytes += (loss.*saved).inner_bytes;
-    (last.*saved).still_bytes += (loss.*saved).still_bytes;
-  }
+  last.saved_by_loss = loss.saved;
+  plan::SavedInBlock& halves = last.between_halves;
+  const plan::SavedInBlock& of_loss = loss.between_halves;
+  halves.values.insert(halves.values.end(), of_loss.values.begin(), of_loss.values.end());
+  halves.inner_bytes += of_loss.inner_bytes;
 }
 
 plan::MeasuredChain measure_on_sample(const EngineSetting& setting, std::vector<Block> blocks,

@@ -388,7 +388,7 @@ class MeshEngine : public Engine {
   const ModuleState whole_;
   const std::vector<plan::TensorSpec> forms_;  // The forms of the whole parameters.
   std::vector<nn::ParameterParts> parts_;  // The parts of all parameters, if layers are divided.
-  // What this rank updates of parameters whose gradients are summed over the tensor axis.
+  // This rank's updated part of parameters whose gradients are summed over the tensor axis.
   std::vector<at::Tensor> summed_;
   plan::MeasuredChain measured_;  // The blocks of the whole model; empty if nobody needs them.
   plan::EnginePlan plan_;

@@ -6,7 +6,7 @@
 #include <trireme/parallel/agreement.h>
 #include <trireme/parallel/mesh/stage_memory.h>
 #include <trireme/parallel/step_memory.h>
-#include <algorithm>
+#include <span>
 
 namespace trireme {
 namespace {
@@ -59,18 +59,11 @@ std::vector<plan::MemoryDecision> decisions_of(const plan::PipelineMemory& memor
 
 std::vector<int> read_from(const std::vector<plan::MemoryDecision>& decisions,
                            const Stage& stage) {
-  const auto grows = [&](size_t block) {
-    return decisions[block] == plan::MemoryDecision::recompute ||
-           decisions[block] == plan::MemoryDecision::compress;
-  };
-  std::vector<int> from(decisions.size());
+  std::vector<int> from;
   for (const PipelinePart& part : stage.parts) {
-    const size_t first = part.first_own, end = first + part.blocks.size();
-    int free = static_cast<int>(end) - 1;
-    for (size_t block = end; block-- > first;) {
-      if (grows(block)) free = static_cast<int>(block) - 1;
-      from[block] = std::max(free, static_cast<int>(block));
-    }
+    const auto own = std::span(decisions).subspan(part.first_own, part.blocks.size());
+    for (const int room : plan::last_blocks_with_room(own))
+      from.push_back(static_cast<int>(part.first_own) + room);
   }
   return from;
 }

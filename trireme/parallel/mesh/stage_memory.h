@@ -14,9 +14,7 @@ namespace trireme {
 plan::PipelineMemory memory_of_stages(const EngineSetting& setting, const plan::EnginePlan& plan,
                                       const plan::MeasuredChain& measured);
 
-// [block of the stage]: the block of its part after whose backward begins its swapped activations
-// may be read back (SwapOptions::read_from). Only blocks that are kept or swapped lie between,
-// because the backward of others first takes memory.
+// SwapOptions::read_from for the blocks of a stage: none reads ahead over the end of its part.
 std::vector<int> read_from(const std::vector<plan::MemoryDecision>& decisions, const Stage& stage);
 
 // The decisions for the blocks of a stage, in its order.

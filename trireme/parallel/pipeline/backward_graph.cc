@@ -18,15 +18,16 @@ constexpr std::array<std::string_view, 12> kSeparable = {
     "BaddbmmBackward0", "BmmBackward0",    "ConvolutionBackward0", "LinearBackward0",
     "MmBackward0",      "MulBackward0",    "MvBackward0",          "SubBackward0"};
 
-bool has_hooks(torch::autograd::Node& node) {
-  return !node.pre_hooks().empty() || !node.post_hooks().empty() ||
-         !node.tensor_pre_hooks().empty() || !node.retains_grad_hooks().empty();
-}
 bool can_run_twice(torch::autograd::Node& node) {
   return !has_hooks(node) && std::ranges::find(kSeparable, node.name()) != kSeparable.end();
 }
 
 }  // namespace
+
+bool has_hooks(torch::autograd::Node& node) {
+  return !node.pre_hooks().empty() || !node.post_hooks().empty() ||
+         !node.tensor_pre_hooks().empty() || !node.retains_grad_hooks().empty();
+}
 
 BackwardGraph::BackwardGraph(const edge_list& roots, const edge_list& inputs) {
   for (const Edge& root : roots) visit(root);

@@ -17,6 +17,9 @@ struct OnTheWay {
   bool at_once = false;
 };
 
+// Whether hooks of anyone are called when the operation runs in backward.
+bool has_hooks(torch::autograd::Node& node);
+
 class BackwardGraph {
  public:
   using Node = torch::autograd::Node;

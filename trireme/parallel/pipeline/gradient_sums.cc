@@ -3,6 +3,7 @@
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/generated/Functions.h>
 
+#include <trireme/parallel/pipeline/backward_graph.h>
 #include <trireme/parallel/pipeline/gradient_sums.h>
 #include <optional>
 #include <unordered_set>
@@ -17,12 +18,6 @@ using torch::autograd::Node;
 using torch::autograd::SavedVariable;
 using torch::autograd::variable_list;
 
-bool is_hooked(Node& node) {
-  return !node.pre_hooks().empty() || !node.post_hooks().empty() ||
-         !node.tensor_pre_hooks().empty() || !node.retains_grad_hooks().empty() ||
-         node.tensor_post_acc_grad_hooks() != nullptr;
-}
-
 // A product of a matrix and a transposed leaf.
 struct Product {
   SavedVariable* left = nullptr;     // The matrix.
@@ -35,10 +30,11 @@ struct Product {
 at::Tensor transposed_leaf(const Edge& edge) {
   auto* const transposition = dynamic_cast<torch::autograd::generated::TBackward0*>(
       edge.is_valid() ? edge.function.get() : nullptr);
-  if (!transposition || is_hooked(*transposition)) return {};
+  if (!transposition || has_hooks(*transposition)) return {};
   const Edge& next = transposition->next_edge(0);
   auto* const end = dynamic_cast<AccumulateGrad*>(next.is_valid() ? next.function.get() : nullptr);
-  return end && !is_hooked(*end) ? end->variable : at::Tensor();
+  const bool is_plain = end && !has_hooks(*end) && !end->tensor_post_acc_grad_hooks();
+  return is_plain ? end->variable : at::Tensor();
 }
 
 // Hooks behind the product would miss the gradient.

@@ -35,7 +35,7 @@ class PipelineRunner {
   PipelineRunner(const EngineSetting& setting, std::shared_ptr<Group> stages, int data_rank,
                  const plan::PipelinePlan& plan, std::vector<PipelinePart> parts,
                  ParameterKeeper& keeper);
-  // What happens to the activations of the stage's blocks, before the first step. At the beginning
+  // Decides about the activations of the stage's blocks, before the first step. At the beginning
   // all are kept. `peak_bytes`: the bytes that they are predicted to take, to which swapping
   // keeps. `read_from`: see SwapOptions. Throws as ActivationMemory::decide() does.
   void decide(const std::vector<plan::MemoryDecision>& decisions, int64_t peak_bytes,
