@@ -117,6 +117,25 @@ void expect_same(const Report& report, const Report& reference, const std::strin
   EXPECT_EQ(report.eval->samples, reference.eval->samples) << what;
 }
 
+// Half a run under one layout, and the other half under another one.
+void expect_each_loads_any_other(const std::vector<Layout>& layouts,
+                                 const std::function<TrainerOptions(const Layout&)>& options_for,
+                                 const Report& reference) {
+  for (const Layout& first : layouts)
+    for (const Layout& second : layouts) {
+      const Folder folder;
+      TrainerOptions options = options_for(first);
+      options.checkpoint.dir = folder.path();
+      options.epochs = 1;
+      run(options);
+      options = options_for(second);
+      options.checkpoint.dir = folder.path();
+      const Report report = run(options);
+      EXPECT_GT(report.resumed_from_step, 0);
+      expect_same(report, reference, first.describe() + ", then " + second.describe());
+    }
+}
+
 TEST(ShardedRun, EachLevelGivesTheLossesOfOneDevice) {
   const Report reference = run(options_of({}));
   for (const int level : {1, 2, 3})
@@ -215,17 +234,7 @@ TEST(ShardedRun, EvaluatesAndSavesTheAveragesOfItsParameters) {
   const std::vector<Layout> layouts = {{2, 1}, {3, 3}, {1, 0}, {4, 2, 2}, {6, 3, 2}};
   for (const Layout& layout : layouts)
     expect_same(run(averaged(layout)), reference, layout.describe());
-  for (const Layout& first : layouts)
-    for (const Layout& second : layouts) {
-      const Folder folder;
-      TrainerOptions options = averaged(first);
-      options.checkpoint.dir = folder.path();
-      options.epochs = 1;
-      run(options);
-      options = averaged(second);
-      options.checkpoint.dir = folder.path();
-      expect_same(run(options), reference, first.describe() + ", then " + second.describe());
-    }
+  expect_each_loads_any_other(layouts, averaged, reference);
 }
 
 TEST(ShardedRun, TrainsInSixteenBitsAsCopiesDo) {
@@ -246,19 +255,7 @@ TEST(ShardedRun, TrainsInSixteenBitsAsCopiesDo) {
 TEST(ShardedRun, EachLayoutLoadsTheCheckpointOfAnyOther) {
   const Report reference = run(options_of({}));
   const std::vector<Layout> layouts = {{2, 3}, {3, 1}, {1, 0}, {4, 2}, {4, 3, 2}};
-  for (const Layout& first : layouts)
-    for (const Layout& second : layouts) {
-      const Folder folder;
-      TrainerOptions options = options_of(first);
-      options.checkpoint.dir = folder.path();
-      options.epochs = 1;
-      run(options);
-      options = options_of(second);
-      options.checkpoint.dir = folder.path();
-      const Report report = run(options);
-      EXPECT_GT(report.resumed_from_step, 0);
-      expect_same(report, reference, first.describe() + ", then " + second.describe());
-    }
+  expect_each_loads_any_other(layouts, options_of, reference);
 }
 
 TEST(ShardedRun, TheHashOfTheParametersDoesNotDependOnTheLevel) {

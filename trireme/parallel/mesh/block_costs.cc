@@ -15,6 +15,7 @@
 #include <trireme/parallel/sync_batch_norm.h>
 #include <trireme/plan/data_plan.h>
 #include <trireme/plan/mesh_plan.h>
+#include <trireme/plan/shard_bytes.h>
 #include <trireme/tensor/autocast.h>
 #include <trireme/tensor/hollow.h>
 #include <algorithm>
@@ -137,19 +138,17 @@ class StateCosts {
   }
 
   int64_t of(const plan::TensorSpec& spec) const {
-    const int64_t bytes = spec.elements() * plan::bytes_of(spec.dtype);
-    if (!spec.trainable) return bytes;
-    const int64_t master = spec.elements() * std::max<int64_t>(4, plan::bytes_of(spec.dtype));
-    const int64_t state = master * of_optimizer_.at(spec.name) + (master > bytes ? master : 0);
-    const auto share = [&](int level, int64_t whole) {
-      return level_ >= level ? (whole + replicas_ - 1) / replicas_ : whole;
-    };
-    return share(3, bytes) + share(2, bytes) + share(1, state);
+    const int64_t bytes = plan::bytes_of(spec.dtype), updated = std::max<int64_t>(4, bytes);
+    if (!spec.trainable) return spec.elements() * bytes;
+    const plan::StateBytes state{.parameter = bytes,
+                                 .gradient = bytes,
+                                 .optimizer = updated * of_optimizer_.at(spec.name),
+                                 .master = updated > bytes ? updated : 0};
+    return plan::sharded_bytes(level_, replicas_, spec.elements(), state).total();
   }
 
  private:
-  int level_;
-  int64_t replicas_;
+  int level_, replicas_;
   std::map<std::string, int> places_, of_optimizer_;
   std::shared_ptr<torch::optim::Optimizer> optimizer_;
   std::unique_ptr<fused::FusedOptimizer> update_;
