@@ -131,8 +131,9 @@ TEST(PipelineCheck, NamesTheCauseAndMarksTheCell) {
               AllOf(HasSubstr("stage 1, place 2: 1F0 is there a second time; the first is at "
                               "place 0"),
                     HasSubstr("stage 1 >1F0< 1B0 >1F0< 1B1 ")));
-  EXPECT_THAT(broken([](auto& plan) { plan.steps[0].pop_back(); }),
-              HasSubstr("stage 0 never runs 0B2 (or 0I2 and 0W2)"));
+  EXPECT_THAT(
+      broken([](auto& plan) { plan.steps[0].pop_back(); }),
+      AllOf(HasSubstr("stage 0 never runs 0B2 (or 0I2 and 0W2)"), HasSubstr("0F2  0B1 > ? <\n")));
   EXPECT_THAT(broken([](auto& plan) { plan.steps[0].erase(plan.steps[0].begin()); }),
               HasSubstr("stage 0 never runs 0F0"));
   EXPECT_THAT(broken([](auto& plan) { plan.steps[0][0].part = 1; }),
@@ -192,6 +193,19 @@ TEST(PipelineCheck, CountsTheMessagesThatMustBeAbleToWait) {
             3);
   for_each_pipeline(
       [](const PipelinePlan& plan) { EXPECT_LE(buffers_needed(plan), 2) << name_of(plan.facts); });
+}
+
+TEST(PipelineCheck, MarksTheStagesThatStandStillWithTooFewBuffers) {
+  const PipelinePlan plan = plan_pipeline({"1f1b", 2, 3});
+  check(plan, 1);
+  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { check(plan, 0); }),
+              AllOf(HasSubstr("with 0 buffers between two stages it would never end, and it "
+                              "needs 1: stage 0, place 1: 0F1 sends to stage 1, and finds no "
+                              "room; stage 1, place 1: 1B0 sends to stage 0, and finds no room"),
+                    HasSubstr("stage 0  0F0 >0F1< 0B0"), HasSubstr("stage 1  1F0 >1B0< 1F1")));
+  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { check(plan, -1); }),
+              HasSubstr("-1 buffers"));
+  for_each_pipeline([](const PipelinePlan& each) { check(each, buffers_needed(each)); });
 }
 
 }  // namespace

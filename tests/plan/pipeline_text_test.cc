@@ -63,7 +63,7 @@ TEST(PipelineText, RefusesPartsThatStandOnNoFold) {
 TEST(PipelineText, ShowsAMissingStepAsTheUsersMistake) {
   EXPECT_THAT(refused("0F0 0F1 0B0\n1F0 1B0 1F1 1B1"),
               AllOf(HasSubstr("pipeline plan 'text'"), HasSubstr("stage 0 never runs 0B1"),
-                    HasSubstr("stage 1  1F0")));
+                    HasSubstr("\nstage 0  0F0  0F1  0B0 > ? <\n"), HasSubstr("stage 1  1F0")));
   EXPECT_THAT(refused("0F0 0W0 0I0"), HasSubstr("0W0 waits for 0I0, which stage 0 runs later"));
 }
 

@@ -30,6 +30,16 @@ TEST(Strategies, ThatComeWithTriremeAreSix) {
   for (const char* const name : {"pipeline", "sharded", "tensor"}) EXPECT_TRUE(is_of_mesh(name));
 }
 
+TEST(Strategies, HaveFeaturesAlsoThoseThatAreAdded) {
+  EXPECT_TRUE(features_of("multi_worker")->compression);
+  EXPECT_FALSE(features_of("sharded")->compression);
+  EXPECT_TRUE(features_of("tensor")->divides);
+  EXPECT_FALSE(features_of("of nobody"));
+  add_strategy("of somebody", {.compression = true});
+  EXPECT_TRUE(features_of("of somebody")->compression);
+  EXPECT_EQ(strategies().back(), "of somebody");
+}
+
 TEST(Strategies, AutoFollowsWorkersThenReplicas) {
   for (const auto& [workers, replicas] : kAllNumbers)
     EXPECT_EQ(resolve_strategy("auto", workers, replicas), workers > 1    ? "multi_worker"

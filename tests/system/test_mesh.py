@@ -152,9 +152,27 @@ class Mesh(SystemTest):
         self.assert_refused([TRIREME, "train", DIGITS, "--workers", "2",
                              *settings("mesh.pipeline=2", "pipeline.schedule=1f2b")], 2,
                             "pipeline.schedule", "1f1b")
-        self.assert_refused([TRIREME, "train", DIGITS, "--workers", "2",
-                             *settings("mesh.pipeline=2", "strategy.local_steps=4")], 2,
-                            "strategy.local_steps")
+        # The plan refuses what the run refuses.
+        for command in ("train", "plan"):
+            for keys, *words in (
+                    (["mesh.pipeline=2", "strategy.local_steps=4"], "strategy.local_steps"),
+                    (["mesh.pipeline=2", "strategy.compression=powersgd"],
+                     "strategy 'pipeline' with strategy.compression powersgd"),
+                    (["shard.level=3", "strategy.sync_batch_norm=true"],
+                     "strategy 'sharded' with strategy.sync_batch_norm"),
+                    (["mesh.tensor=2", "memory.offload=optimizer", "memory.swap_dir=/tmp"],
+                     "strategy 'tensor' with memory.offload optimizer"),
+                    (["mesh.pipeline=2", "guard.check_replicas_every=5"],
+                     "guard.check_replicas_every 5"),
+                    (["strategy.name=multi_worker", "mesh.pipeline=2"],
+                     "strategy 'multi_worker' with mesh.pipeline 2"),
+                    (["strategy.name=pipeline"], "mesh.pipeline is 1", "mesh.pipeline=2"),
+                    (["strategy.name=tensor", "mesh.pipeline=2"], "mesh.tensor is 1"),
+                    (["mesh.pipeline=2", "pipeline.schedule=0F0 0F1 0B0;1F0 1B0 1F1 1B1"],
+                     "pipeline.schedule: ", "stage 0 never runs 0B1",
+                     "stage 0  0F0  0F1  0B0 > ? <")):
+                self.assert_refused([TRIREME, command, DIGITS, "--workers", "2",
+                                     *settings(*keys)], 2, *words)
         self.assert_refused([TRIREME, "train", DIGITS, "--workers", "2",
                              *settings("mesh.pipeline=2", "pipeline.schedule=zbh1",
                                        "memory.policy=recompute")], 2,

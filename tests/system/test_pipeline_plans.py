@@ -77,6 +77,8 @@ class PipelinePlans(SystemTest):
                 (("--schedule", "interleaved", *SIZE, "--chunks", "0"), "--chunks is 0"),
                 (("--schedule", "1f1b", *SIZE, "--costs", "F=1,2"), "2 values for 4 parts"),
                 (("--schedule", "1f1b", *SIZE, "--costs", "G=1"), "'G=1' names no cost"),
+                (("--schedule", "1f1b", *SIZE, "--buffers", "-1"), "--buffers is -1"),
+                (("--schedule", "1f1b", *SIZE, "--buffers", "0"), "finds no room"),
                 (("--stages", "4"), "needs --schedule or --schedule-file"),
                 ((DIGITS, "--schedule", "1f1b", *SIZE), "excludes"),
                 (("--schedule", "1f1b", "--schedule-file", "x", *SIZE), "together"),

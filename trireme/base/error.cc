@@ -58,6 +58,10 @@ ErrorParts parts_of(const std::exception& error) {
   return {text.substr(start, end - start), text.substr(end + kRemedy.size())};
 }
 
+std::string more_lines_of(const std::exception& error) {
+  return std::string(error.what()).substr(brief(error).size());
+}
+
 int exit_code_of(const Error& error) {
   switch (error.code()) {
     case ErrorCode::invalid_argument:

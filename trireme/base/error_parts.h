@@ -15,4 +15,7 @@ struct ErrorParts {
 // line.
 ErrorParts parts_of(const std::exception& error);
 
+// The lines of error.what() behind the first, such as a grid, each after its '\n'.
+std::string more_lines_of(const std::exception& error);
+
 }  // namespace trireme

@@ -9,7 +9,7 @@ namespace trireme::cli {
 
 struct PipelineArguments {
   std::string schedule, costs;
-  std::optional<int> stages, microbatches, chunks;
+  std::optional<int> stages, microbatches, chunks, buffers;
   std::filesystem::path schedule_file, svg;
 
   void add_to(Command command);

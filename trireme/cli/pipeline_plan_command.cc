@@ -62,6 +62,9 @@ void PipelineArguments::add_to(Command command) {
                  "Parts of the model on each stage, for interleaved (default: 2)");
   command.option("--schedule-file", schedule_file,
                  "A schedule of your own: a line for each stage, such as 0F0 0F1 0B0 0B1");
+  command.option("--buffers", buffers,
+                 "Messages that can wait between two stages, in each direction, before a send "
+                 "waits too (default: any number); a plan that would then never end is refused");
   command.option("--costs", costs,
                  "Times of F, B, I and W, for all parts or one for each: 'F=1,1,2,1 B=2 "
                  "transfer=0.1'; also bytes=, held= and the word recompute (docs/pipeline.md)");
@@ -70,12 +73,15 @@ void PipelineArguments::add_to(Command command) {
 
 bool PipelineArguments::are_given() const {
   return !schedule.empty() || !schedule_file.empty() || stages || microbatches || chunks ||
-         !costs.empty() || !svg.empty();
+         buffers || !costs.empty() || !svg.empty();
 }
 
 int PipelineArguments::show(bool json) const {
   if (!svg.empty()) require_folder_of(svg);
+  if (buffers && *buffers < 0)
+    refuse_option(fmt::format("--buffers is {}", *buffers), "0 or more");
   const plan::PipelinePlan made = plan_of(*this);
+  check(made, buffers);
   const plan::PipelineCosts given =
       costs.empty() ? plan::PipelineCosts() : plan::parse_pipeline_costs(costs);
   if (!svg.empty()) write_file_atomically(svg, plan::draw_svg(made, given));

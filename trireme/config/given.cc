@@ -109,7 +109,7 @@ void check_with_origins(const GivenKeys& given, const std::function<void()>& che
     const ErrorParts parts = parts_of(error);
     const auto found = given.find(parts.what.substr(0, parts.what.find_first_of(" :")));
     const std::string from = found == given.end() ? "" : found->second.origin + ": ";
-    throw Error(error.code(), "config", from + parts.what, parts.remedy);
+    throw Error(error.code(), "config", from + parts.what + more_lines_of(error), parts.remedy);
   }
 }
 

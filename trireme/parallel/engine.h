@@ -22,6 +22,7 @@
 #include <trireme/plan/division.h>
 #include <trireme/plan/engine_plan.h>
 #include <trireme/plan/pipeline_memory.h>
+#include <trireme/plan/strategy_features.h>
 #include <trireme/plan/tensor_spec.h>
 #include <trireme/watch/phase.h>
 #include <concepts>
@@ -199,23 +200,7 @@ class Engine {
   virtual bool is_torn() const { return false; }
 };
 
-// The abilities of a strategy besides plain steps. The Trainer refuses an option for which the
-// strategy has a false here.
-struct StrategyFeatures {
-  bool clip_norm = false;  // Also gradient_norm and accept (guard.policy, guard.spike).
-  bool compression = false;
-  bool local_steps = false;
-  bool virtual_shards = false;
-  bool loss_scaling = false;  // With it, parameters of 16 bits.
-  bool sync_batch_norm = false;
-  bool memory = false;   // Follows EngineSetting::memory, as to activations.
-  bool offload = false;  // Follows MemoryOptions::offload.
-  // The ranks are equal after each step, so that guard.check_replicas_every can compare them, and
-  // each of them has the whole state.
-  bool equal_replicas = true;
-  bool averages = true;  // train.ema_decay
-  bool divides = false;  // The mesh, the pipeline and the shards of the options.
-};
+using plan::StrategyFeatures;
 
 // What an engine cannot work without. The Trainer provides it or says before the first step why it
 // cannot.

@@ -36,23 +36,10 @@ std::unique_ptr<Engine> make_sharded_engine(const EngineSetting& setting) {
 // Each has its row in plan/strategy.cc too. The first three differ only
 // in where their ranks run, and the others in the axes of their mesh.
 config::Registry<Strategy>& known_strategies() {
-  static const Strategy data_parallel{make_data_parallel_engine,
-                                      {.clip_norm = true,
-                                       .compression = true,
-                                       .local_steps = true,
-                                       .virtual_shards = true,
-                                       .loss_scaling = true,
-                                       .sync_batch_norm = true,
-                                       .memory = true,
-                                       .offload = true}};
-  static const Strategy mesh{make_mesh_engine,
-                             {.clip_norm = true,
-                              .loss_scaling = true,
-                              .memory = true,
-                              .equal_replicas = false,
-                              .divides = true},
-                             needs_of_mesh};
-  static const Strategy sharded{make_sharded_engine, mesh.features, mesh.needs};
+  const auto features = [](const char* name) { return plan::features_of(name).value(); };
+  static const Strategy data_parallel{make_data_parallel_engine, features("one_device")};
+  static const Strategy mesh{make_mesh_engine, features("pipeline"), needs_of_mesh};
+  static const Strategy sharded{make_sharded_engine, features("sharded"), needs_of_mesh};
   static config::Registry<Strategy> known("strategy",
                                           {{"one_device", data_parallel},
                                            {"mirrored", data_parallel},
@@ -67,8 +54,9 @@ config::Registry<Strategy>& known_strategies() {
 }  // namespace
 
 void register_strategy(const std::string& name, Strategy strategy) {
+  const StrategyFeatures features = strategy.features;
   known_strategies().add(name, std::move(strategy));
-  plan::add_strategy(name);  // A configuration may name it.
+  plan::add_strategy(name, features);  // A configuration may name it.
 }
 
 std::vector<std::string> strategy_names() { return known_strategies().names(); }

@@ -53,9 +53,11 @@ PipelinePlan pipeline_of(const DivisionOptions& division) {
     return plan;
   } catch (const Error& error) {
     const ErrorParts parts = parts_of(error);
+    // The message of a schedule as text has a grid of its steps, which says more than the text.
+    const std::string key = is_text(options.schedule) ? "pipeline.schedule"
+                                                      : "pipeline.schedule is " + options.schedule;
     throw Error(error.code(), "config",
-                fmt::format("pipeline.schedule is {}: {}", options.schedule, parts.what),
-                parts.remedy);
+                fmt::format("{}: {}{}", key, parts.what, more_lines_of(error)), parts.remedy);
   }
 }
 

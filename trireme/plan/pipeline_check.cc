@@ -8,7 +8,8 @@
 namespace trireme::plan {
 namespace {
 
-// The steps of all stages by their places. Cells in `marked` stand between > and <. Of a wide plan
+// The steps of all stages by their places. Cells in `marked` stand between > and <; behind the
+// last step of a stage such a cell has a question mark, for a step that is missing. Of a wide plan
 // only the columns around the first marked cell are shown.
 std::string grid_of(const PipelinePlan& plan, const std::vector<PipelinePlace>& marked) {
   constexpr int kAround = 6;
@@ -17,6 +18,8 @@ std::string grid_of(const PipelinePlan& plan, const std::vector<PipelinePlace>& 
     longest = std::max(longest, own.size());
     for (const PipelineStep& step : own) width = std::max(width, to_string(step).size());
   }
+  for (const PipelinePlace& cell : marked)
+    longest = std::max(longest, static_cast<size_t>(cell.place) + 1);
   const int middle = marked.empty() ? 0 : marked.front().place;
   const int from = std::max(0, middle - kAround);
   const int to = std::min(static_cast<int>(longest), middle + kAround + 1);
@@ -26,10 +29,13 @@ std::string grid_of(const PipelinePlan& plan, const std::vector<PipelinePlace>& 
   for (int stage = 0; stage < static_cast<int>(plan.steps.size()); ++stage) {
     text += fmt::format("\nstage {:<2}", stage);
     const auto& own = plan.steps[static_cast<size_t>(stage)];
-    for (int place = from; place < std::min(to, static_cast<int>(own.size())); ++place) {
+    for (int place = from; place < to; ++place) {
       const bool mark = std::ranges::find(marked, PipelinePlace{stage, place}) != marked.end();
+      const bool is_there = place < static_cast<int>(own.size());
+      if (!is_there && !mark) break;
       text += fmt::format("{}{:^{}}{}", mark ? '>' : ' ',
-                          to_string(own[static_cast<size_t>(place)]), width, mark ? '<' : ' ');
+                          is_there ? to_string(own[static_cast<size_t>(place)]) : "?", width,
+                          mark ? '<' : ' ');
     }
     if (static_cast<int>(own.size()) > to) text += " ...";
     while (text.back() == ' ') text.pop_back();
@@ -38,10 +44,11 @@ std::string grid_of(const PipelinePlan& plan, const std::vector<PipelinePlace>& 
 }
 
 [[noreturn]] void reject_pipeline(const PipelinePlan& plan, const std::string& what,
-                                  const std::vector<PipelinePlace>& marked) {
-  const bool is_text = plan.facts.schedule == "text";
+                                  const std::vector<PipelinePlace>& marked,
+                                  bool is_of_the_caller = false) {
+  is_of_the_caller = is_of_the_caller || plan.facts.schedule == "text";
   throw Error(
-      is_text ? ErrorCode::invalid_argument : ErrorCode::internal, "plan",
+      is_of_the_caller ? ErrorCode::invalid_argument : ErrorCode::internal, "plan",
       fmt::format("pipeline plan '{}': {}\n{}", plan.facts.schedule, what, grid_of(plan, marked)));
 }
 
@@ -99,10 +106,12 @@ void check_steps(const PipelinePlan& plan) {
       const auto has = [&](PipelineTask task) { return place_of(task, m, part).has_value(); };
       const auto require = [&](PipelineTask task, const char* rest = "") {
         if (has(task)) return;
+        const int stage = plan.stage_of(part);
+        const size_t end = plan.steps[static_cast<size_t>(stage)].size();
         reject_pipeline(plan,
-                        fmt::format("stage {} never runs {}{}", plan.stage_of(part),
+                        fmt::format("stage {} never runs {}{}", stage,
                                     to_string(PipelineStep{task, m, part}), rest),
-                        {{plan.stage_of(part), -1}});
+                        {{stage, static_cast<int>(end)}});
       };
       using enum PipelineTask;
       require(forward);
@@ -151,14 +160,39 @@ void reject_standstill(const PipelinePlan& plan, const PipelineRun& run) {
   reject_pipeline(plan, "it would never end: " + chain, marked);
 }
 
+void check_buffers(const PipelinePlan& plan, int buffers) {
+  if (buffers < 0)
+    throw Error(ErrorCode::invalid_argument, "plan",
+                fmt::format("a pipeline with {} buffers", buffers), "0 or more");
+  const auto standing = standstill_with(plan, buffers);
+  if (standing.empty()) return;
+  std::vector<PipelinePlace> marked;
+  std::string chain;
+  for (const PipelineStandstill& stage : standing) {
+    const auto [number, place] = stage.place;
+    const PipelineStep& step = plan.steps[static_cast<size_t>(number)][static_cast<size_t>(place)];
+    marked.push_back(stage.place);
+    chain += fmt::format("{}stage {}, place {}: {} ", chain.empty() ? "" : "; ", number, place,
+                         to_string(step));
+    chain += stage.sends ? fmt::format("sends to stage {}, and finds no room", stage.message.to)
+                         : fmt::format("waits for stage {}", stage.message.from);
+  }
+  reject_pipeline(
+      plan,
+      fmt::format("with {} buffer{} between two stages it would never end, and it needs {}: {}",
+                  buffers, buffers == 1 ? "" : "s", buffers_needed(plan), chain),
+      marked, true);
+}
+
 }  // namespace
 
-void check(const PipelinePlan& plan) {
+void check(const PipelinePlan& plan, std::optional<int> buffers) {
   check_facts(plan);
   check_steps(plan);
   PipelineRun run(plan);
   run.to_the_end();
   if (!run.has_ended()) reject_standstill(plan, run);
+  if (buffers) check_buffers(plan, *buffers);
 }
 
 }  // namespace trireme::plan

@@ -97,7 +97,9 @@ PipelinePlan plan_pipeline(const PipelineFacts& facts);
 // - Stages that run their steps in order, with sends that do not block and receives that do, come
 //   to the end: no step waits for ever. Each message has one sender, one receiver and a tag of its
 //   own, so it does not matter in which order messages arrive.
-// The code is invalid_argument for a plan from text, and internal for any other.
-void check(const PipelinePlan& plan);
+// - If `buffers` is given, they also come to the end where a send waits while more than so many
+//   messages wait between two stages, in one direction. The engine's sends never wait.
+// The code is invalid_argument for a plan from text or with `buffers`, and internal for any other.
+void check(const PipelinePlan& plan, std::optional<int> buffers = std::nullopt);
 
 }  // namespace trireme::plan

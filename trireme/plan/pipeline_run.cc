@@ -7,44 +7,70 @@
 namespace trireme::plan {
 namespace {
 
-// Whether stages that send at most `buffers` messages ahead to each other come to the end.
-bool ends_with_buffers(const PipelinePlan& plan, int buffers) {
-  const auto stages = static_cast<size_t>(plan.facts.stages);
-  std::vector<size_t> places(stages, 0);
-  // The tags of messages that were sent and not yet taken, for each pair of stages.
-  std::map<std::pair<int, int>, std::set<int>> waiting;
-  // The pair to which a stage sends while there is no room, after its step.
-  std::vector<std::optional<std::pair<int, int>>> blocked(stages);
-  const auto go_on = [&](size_t stage) {
-    if (auto& channel = blocked[stage]) {
-      if (waiting[*channel].size() > static_cast<size_t>(buffers)) return false;
-      channel.reset();
-      ++places[stage];
-      return true;
+// The stages of a plan side by side, with room for some messages between each two of them.
+class BufferedRun {
+ public:
+  BufferedRun(const PipelinePlan& plan, int buffers)
+      : plan_(plan), room_(static_cast<size_t>(buffers)), stages_(plan.steps.size()) {}
+
+  void to_the_end() {
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (size_t stage = 0; stage < stages_.size(); ++stage)
+        while (go_on(stage)) moved = true;
     }
-    if (places[stage] == plan.steps[stage].size()) return false;
-    const PipelineStep& step = plan.steps[stage][places[stage]];
-    if (const auto message = plan.needs(step)) {
-      if (waiting[{message->from, message->to}].erase(plan.tag_of(*message)) == 0) return false;
-    }
-    if (const auto message = plan.sends(step)) {
-      const std::pair<int, int> channel = {message->from, message->to};
-      waiting[channel].insert(plan.tag_of(*message));
-      blocked[stage] = channel;
-    } else {
-      ++places[stage];
-    }
-    return true;
-  };
-  for (bool moved = true; moved;) {
-    moved = false;
-    for (size_t stage = 0; stage < stages; ++stage)
-      while (go_on(stage)) moved = true;
   }
-  for (size_t stage = 0; stage < stages; ++stage)
-    if (places[stage] < plan.steps[stage].size()) return false;
-  return true;
-}
+
+  std::vector<PipelineStandstill> standing() const {
+    std::vector<PipelineStandstill> all;
+    for (size_t stage = 0; stage < stages_.size(); ++stage) {
+      const Stage& own = stages_[stage];
+      if (own.place == plan_.steps[stage].size()) continue;
+      const PipelineStep& step = plan_.steps[stage][own.place];
+      const auto message = own.is_sending ? plan_.sends(step) : plan_.needs(step);
+      all.push_back({{static_cast<int>(stage), static_cast<int>(own.place)},
+                     message.value_or(PipelineMessage()),
+                     own.is_sending});
+    }
+    return all;
+  }
+
+ private:
+  struct Stage {
+    size_t place = 0;
+    bool is_sending = false;  // The step at `place` is done, but its message has no room.
+  };
+  // The tags of messages that were sent and not yet taken.
+  std::set<int>& channel(const PipelineMessage& message) {
+    return waiting_[{message.from, message.to}];
+  }
+
+  bool go_on(size_t stage) {
+    Stage& own = stages_[stage];
+    if (own.place == plan_.steps[stage].size()) return false;
+    const PipelineStep& step = plan_.steps[stage][own.place];
+    const auto sent = plan_.sends(step);
+    if (!own.is_sending) {
+      if (const auto needed = plan_.needs(step))
+        if (channel(*needed).erase(plan_.tag_of(*needed)) == 0) return false;
+      if (sent) {
+        channel(*sent).insert(plan_.tag_of(*sent));
+        own.is_sending = true;
+        return true;
+      }
+    } else if (channel(*sent).size() > room_) {
+      return false;
+    }
+    own.is_sending = false;
+    ++own.place;
+    return true;
+  }
+
+  const PipelinePlan& plan_;
+  const size_t room_;
+  std::vector<Stage> stages_;
+  std::map<std::pair<int, int>, std::set<int>> waiting_;
+};
 
 }  // namespace
 
@@ -123,9 +149,15 @@ std::optional<PipelineStep> PipelineRun::missing(int stage) const {
   return std::nullopt;
 }
 
+std::vector<PipelineStandstill> standstill_with(const PipelinePlan& plan, int buffers) {
+  BufferedRun run(plan, buffers);
+  run.to_the_end();
+  return run.standing();
+}
+
 int buffers_needed(const PipelinePlan& plan) {
   int buffers = 0;
-  while (!ends_with_buffers(plan, buffers)) ++buffers;
+  while (!standstill_with(plan, buffers).empty()) ++buffers;
   return buffers;
 }
 

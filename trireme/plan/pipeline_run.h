@@ -41,6 +41,16 @@ class PipelineRun {
   std::vector<bool> done_;
 };
 
+// A stage that cannot go on, because its message finds no room or because it waits for one.
+struct PipelineStandstill {
+  PipelinePlace place;
+  PipelineMessage message;
+  bool sends = false;
+};
+// The stages that stand still for ever where at most `buffers` messages can wait between each two
+// stages, in each direction, and a send waits while there are more. Empty: the plan ends.
+std::vector<PipelineStandstill> standstill_with(const PipelinePlan& plan, int buffers);
+
 // The fewest messages that must be able to wait between each two stages, in each direction, so
 // that the plan ends although a send waits while there are more. 0: the plan also works if each
 // send waits until its receiver takes the message. check() must accept the plan.

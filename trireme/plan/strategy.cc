@@ -1,11 +1,12 @@
 #include <fmt/format.h>
 
 #include <trireme/base/error.h>
-#include <trireme/config/names.h>
 #include <trireme/plan/mesh_plan.h>
 #include <trireme/plan/strategy.h>
 #include <algorithm>
 #include <limits>
+#include <map>
+#include <mutex>
 
 namespace trireme::plan {
 
@@ -13,20 +14,35 @@ namespace {
 
 constexpr int kAnyNumber = std::numeric_limits<int>::max();
 
+constexpr StrategyFeatures kDataParallel{.clip_norm = true,
+                                         .compression = true,
+                                         .local_steps = true,
+                                         .virtual_shards = true,
+                                         .loss_scaling = true,
+                                         .sync_batch_norm = true,
+                                         .memory = true,
+                                         .offload = true};
+constexpr StrategyFeatures kOnMesh{.clip_norm = true,
+                                   .loss_scaling = true,
+                                   .memory = true,
+                                   .equal_replicas = false,
+                                   .divides = true};
+
 // A strategy that comes with Trireme. Its engine is a row of parallel/strategies.cc.
 struct Strategy {
   std::string name;
   int most_workers, most_replicas;  // Of replicas in each worker.
   EnginePlan (*plan)(const DataParallelFacts& facts);
+  const StrategyFeatures& features;
 };
 const std::vector<Strategy>& shipped() {
   static const std::vector<Strategy> rows = {
-      {"one_device", 1, 1, plan_data_parallel},
-      {"mirrored", 1, kAnyNumber, plan_data_parallel},
-      {"multi_worker", kAnyNumber, kAnyNumber, plan_data_parallel},
-      {"pipeline", kAnyNumber, kAnyNumber, plan_mesh},
-      {"sharded", kAnyNumber, kAnyNumber, plan_sharded},
-      {"tensor", kAnyNumber, kAnyNumber, plan_mesh},
+      {"one_device", 1, 1, plan_data_parallel, kDataParallel},
+      {"mirrored", 1, kAnyNumber, plan_data_parallel, kDataParallel},
+      {"multi_worker", kAnyNumber, kAnyNumber, plan_data_parallel, kDataParallel},
+      {"pipeline", kAnyNumber, kAnyNumber, plan_mesh, kOnMesh},
+      {"sharded", kAnyNumber, kAnyNumber, plan_sharded, kOnMesh},
+      {"tensor", kAnyNumber, kAnyNumber, plan_mesh, kOnMesh},
   };
   return rows;
 }
@@ -35,13 +51,32 @@ const Strategy* find_shipped(const std::string& name) {
   return found == shipped().end() ? nullptr : &*found;
 }
 
-config::Names& known_strategies() {
-  static config::Names names([] {
-    std::vector<std::string> all;
-    for (const Strategy& row : shipped()) all.push_back(row.name);
-    return all;
-  }());
-  return names;
+// The strategies that a programme adds, in their order. Any thread.
+class AddedStrategies {
+ public:
+  void add(const std::string& name, const StrategyFeatures& features) {
+    const std::lock_guard lock(mutex_);
+    names_.push_back(name);
+    features_[name] = features;
+  }
+  std::vector<std::string> names() const {
+    const std::lock_guard lock(mutex_);
+    return names_;
+  }
+  std::optional<StrategyFeatures> find(const std::string& name) const {
+    const std::lock_guard lock(mutex_);
+    const auto found = features_.find(name);
+    return found == features_.end() ? std::nullopt : std::optional(found->second);
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::vector<std::string> names_;
+  std::map<std::string, StrategyFeatures> features_;
+};
+AddedStrategies& added() {
+  static AddedStrategies strategies;
+  return strategies;
 }
 
 }  // namespace
@@ -56,8 +91,21 @@ bool is_of_mesh(const std::string& strategy) {
   return row && row->plan != plan_data_parallel;
 }
 
-std::vector<std::string> strategies() { return known_strategies().all(); }
-void add_strategy(const std::string& name) { known_strategies().add(name); }
+std::vector<std::string> strategies() {
+  std::vector<std::string> all;
+  for (const Strategy& row : shipped()) all.push_back(row.name);
+  for (std::string& name : added().names()) all.push_back(std::move(name));
+  return all;
+}
+
+void add_strategy(const std::string& name, const StrategyFeatures& features) {
+  added().add(name, features);
+}
+
+std::optional<StrategyFeatures> features_of(const std::string& strategy) {
+  const Strategy* const row = find_shipped(strategy);
+  return row ? std::optional(row->features) : added().find(strategy);
+}
 
 std::string resolve_strategy(const std::string& name, int workers, int replicas) {
   if (name == "auto")

@@ -2,6 +2,8 @@
 // but for the list of names, to which register_strategy() (parallel/engine.h) adds.
 #pragma once
 #include <trireme/plan/data_parallel_plan.h>
+#include <trireme/plan/strategy_features.h>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,7 +12,9 @@ namespace trireme::plan {
 // "one_device", "mirrored" (threads of one process) and "multi_worker" (processes), and the names
 // that were added. Any thread.
 std::vector<std::string> strategies();
-void add_strategy(const std::string& name);
+void add_strategy(const std::string& name, const StrategyFeatures& features);
+// Empty for a name of none of strategies().
+std::optional<StrategyFeatures> features_of(const std::string& strategy);
 // Whether the engine of that strategy, one that ships, has a mesh of plan::DivisionOptions.
 bool is_of_mesh(const std::string& strategy);
 

@@ -47,39 +47,6 @@ void check_elastic(const TrainerOptions& o, const membership::Elastic& elastic) 
                   "1: between averagings no worker has the whole state");
 }
 
-// Refuses options that the strategy cannot honour.
-void check_features(const TrainerOptions& o) {
-  const StrategyFeatures can = find_strategy(o.strategy).features;
-  const auto refuse_unless = [&](bool has_it, bool wanted, const std::string& what) {
-    if (wanted && !has_it)
-      refuse_option(fmt::format("strategy '{}' with {}, which it does not have", o.strategy, what),
-                    "the option's default, or another strategy");
-  };
-  const bool is_half_precision = plan::bytes_of(o.dtype) == 2 || o.loss_scaling.has_value();
-  refuse_unless(can.clip_norm, o.clip_norm > 0, fmt::format("train.clip_norm {}", o.clip_norm));
-  refuse_unless(can.clip_norm, o.guard.spike > 0, fmt::format("guard.spike {}", o.guard.spike));
-  refuse_unless(can.clip_norm, o.guard.policy != "stop", "guard.policy " + o.guard.policy);
-  refuse_unless(can.compression, o.compression.name != "none",
-                "strategy.compression " + o.compression.name);
-  refuse_unless(can.local_steps, o.local.steps > 1,
-                fmt::format("strategy.local_steps {}", o.local.steps));
-  refuse_unless(can.virtual_shards, o.virtual_shards > 0,
-                fmt::format("reproducible.virtual_shards {}", o.virtual_shards));
-  refuse_unless(can.loss_scaling, is_half_precision,
-                "train.dtype or train.precision of 16 bits, or loss scaling");
-  refuse_unless(can.equal_replicas, o.guard.check_replicas_every > 0,
-                fmt::format("guard.check_replicas_every {}", o.guard.check_replicas_every));
-  refuse_unless(can.memory, !o.memory.is_plain(), "memory.policy " + o.memory.policy);
-  refuse_unless(can.offload, o.memory.offload != "none", "memory.offload " + o.memory.offload);
-  refuse_unless(can.sync_batch_norm, o.sync_batch_norm, "strategy.sync_batch_norm");
-  refuse_unless(can.averages, o.ema_decay > 0, fmt::format("train.ema_decay {}", o.ema_decay));
-  refuse_unless(can.divides, o.division.mesh.divides_model(),
-                fmt::format("mesh.pipeline {} and mesh.tensor {}", o.division.mesh.pipeline,
-                            o.division.mesh.tensor));
-  refuse_unless(can.divides, o.division.shard.level > 0,
-                fmt::format("shard.level {}", o.division.shard.level));
-}
-
 // COLLECTIVE. The groups of each replica of this worker.
 std::vector<ReplicaGroups> make_groups(World& world, const TrainerOptions& options) {
   std::vector<ReplicaGroups> groups;
@@ -219,7 +186,6 @@ Trainer::Trainer(World& world, TrainerOptions options)
   options_.replicas = resolved.replicas_per_worker;
   options_.batch = resolved.batch.global;
   options_.accumulate = static_cast<int>(resolved.batch.accumulate);
-  check_features(options_);
 }
 
 Report Trainer::fit(const Job& job, std::shared_ptr<const Source> train,

@@ -146,7 +146,8 @@ struct ResolvedStrategy {
 // Throws Error(invalid_argument) if `workers`, the value of --workers, is below 1.
 void require_workers(int workers);
 // Resolves the strategy. Throws Error(invalid_argument) with a remedy if strategy, replicas,
-// global batch or virtual shards do not fit the workers. `cores` is the number that mirrored may
+// global batch or virtual shards do not fit the workers, or if the strategy does not honour one of
+// the options. `cores` is the number that mirrored may
 // fill; 0: the cores that this process may run on. Every worker gets the same answer if the number
 // of replicas is given, or if the strategy is not mirrored.
 ResolvedStrategy resolve_strategy(const TrainerOptions& options, int workers, int cores = 0);

@@ -124,6 +124,49 @@ std::string strategy_of_division(const plan::DivisionOptions& division) {
   return division.shard.level > 0 ? "sharded" : "auto";
 }
 
+// Refuses options that the strategy cannot honour, and one that has nothing to divide.
+void check_features(const TrainerOptions& o, const std::string& strategy) {
+  const auto found = plan::features_of(strategy);
+  if (!found) return;  // The Trainer lists the known names.
+  const plan::StrategyFeatures& can = *found;
+  const auto refuse_unless = [&](bool has_it, bool wanted, const std::string& what) {
+    if (wanted && !has_it)
+      refuse_option(fmt::format("strategy '{}' with {}, which it does not have", strategy, what),
+                    "the option's default, or another strategy");
+  };
+  const bool has_half_precision =
+      has_16_bits(o.dtype) || o.autocast == plan::DType::float16 || o.loss_scaling.has_value();
+  refuse_unless(can.clip_norm, o.clip_norm > 0, fmt::format("train.clip_norm {}", o.clip_norm));
+  refuse_unless(can.clip_norm, o.guard.spike > 0, fmt::format("guard.spike {}", o.guard.spike));
+  refuse_unless(can.clip_norm, o.guard.policy != "stop", "guard.policy " + o.guard.policy);
+  refuse_unless(can.compression, o.compression.name != "none",
+                "strategy.compression " + o.compression.name);
+  refuse_unless(can.local_steps, o.local.steps > 1,
+                fmt::format("strategy.local_steps {}", o.local.steps));
+  refuse_unless(can.virtual_shards, o.virtual_shards > 0,
+                fmt::format("reproducible.virtual_shards {}", o.virtual_shards));
+  refuse_unless(can.loss_scaling, has_half_precision,
+                "train.dtype or train.precision of 16 bits, or loss scaling");
+  refuse_unless(can.equal_replicas, o.guard.check_replicas_every > 0,
+                fmt::format("guard.check_replicas_every {}", o.guard.check_replicas_every));
+  refuse_unless(can.memory, !o.memory.is_plain(), "memory.policy " + o.memory.policy);
+  refuse_unless(can.offload, o.memory.offload != "none", "memory.offload " + o.memory.offload);
+  refuse_unless(can.sync_batch_norm, o.sync_batch_norm, "strategy.sync_batch_norm");
+  refuse_unless(can.averages, o.ema_decay > 0, fmt::format("train.ema_decay {}", o.ema_decay));
+  const plan::MeshOptions& mesh = o.division.mesh;
+  refuse_unless(can.divides, mesh.divides_model(),
+                fmt::format("mesh.pipeline {} and mesh.tensor {}", mesh.pipeline, mesh.tensor));
+  refuse_unless(can.divides, o.division.shard.level > 0,
+                fmt::format("shard.level {}", o.division.shard.level));
+  const auto require_axis = [&](const char* name, int size) {
+    if (strategy == name && size == 1)
+      refuse_option(fmt::format("strategy.name is {0}, but mesh.{0} is 1", name),
+                    fmt::format("mesh.{}=2, or strategy.name=auto", name));
+  };
+  require_axis("pipeline", mesh.pipeline);
+  require_axis("tensor", mesh.tensor);
+}
+
 int replicas_per_worker(const TrainerOptions& options, const std::string& strategy, int cores) {
   if (options.replicas > 0) return options.replicas;
   if (strategy != "mirrored") return 1;
@@ -160,6 +203,7 @@ ResolvedStrategy resolve_strategy(const TrainerOptions& options, int workers, in
   const std::string wanted =
       options.strategy == "auto" ? strategy_of_division(options.division) : options.strategy;
   resolved.name = plan::resolve_strategy(wanted, workers, options.replicas);
+  check_features(options, resolved.name);
   resolved.workers = workers;
   resolved.replicas_per_worker = replicas_per_worker(options, resolved.name, cores);
   resolved.world_size = workers * resolved.replicas_per_worker;
