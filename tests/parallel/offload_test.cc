@@ -6,6 +6,9 @@
 // This header must come after those of torch.
 #include <gmock/gmock.h>
 
+#include <sys/stat.h>
+#include <trireme/parallel/file_tensors.h>
+#include <trireme/parallel/shared/gradient_files.h>
 #include <trireme/tensor/replica_random.h>
 #include <unistd.h>
 #include <algorithm>
@@ -154,6 +157,93 @@ TEST_F(Offload, LeavesLittleInMemory) {
     EXPECT_EQ(after.all, 3 * residence_of(parameters).all);
     EXPECT_LT(after.here, after.all / 20);
   }
+}
+
+// The bytes on the disk of the files without names that this process has in a folder.
+int64_t bytes_on_disk(const std::string& folder) {
+  int64_t bytes = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    const std::string target = std::filesystem::read_symlink(entry, gone).string();
+    struct stat facts {};
+    if (target.starts_with(folder) && ::stat(entry.path().c_str(), &facts) == 0)
+      bytes += facts.st_blocks * 512;
+  }
+  return bytes;
+}
+
+TEST_F(Offload, AModelIsMadeInAFileAndTakesItsSpaceOnce) {
+  install_cpu_allocator();
+  const auto plain = std::make_shared<Blocks>();
+  std::shared_ptr<Blocks> net;
+  {
+    const AllocationScope scope(std::make_shared<FileTensors>(folder_));
+    net = std::make_shared<Blocks>();
+  }
+  EXPECT_EQ(sha256_of(state_of(*net).parameters), sha256_of(state_of(*plain).parameters));
+  const Residence large = residence_of(net->parameters());
+  EXPECT_GT(bytes_on_disk(folder_), large.all * 9 / 10);
+  EXPECT_LT(bytes_on_disk(folder_), large.all * 3 / 2);
+
+  // An engine moves it to the file in which it stays; gradients have one, and the state another.
+  const auto groups = thread_groups(1);
+  ReplicaRandom random(1);
+  EngineSetting made = setting(groups[0], net, "parameters");
+  made.random = &random;
+  auto engine = find_strategy("one_device").make(made);
+  take_step(*engine, data(0), 1);
+  EXPECT_LT(bytes_on_disk(folder_), large.all * 9 / 2);
+  engine.reset();
+  net.reset();
+  made = {};
+  EXPECT_EQ(bytes_on_disk(folder_), 0);
+}
+
+TEST_F(Offload, LargeTensorsLeaveMemoryWhileOthersAreMade) {
+  install_cpu_allocator();
+  std::vector<at::Tensor> tensors;
+  const AllocationScope scope(std::make_shared<FileTensors>(folder_));
+  for (int i = 0; i < 32; ++i) tensors.push_back(at::full({1 << 20}, i));
+  const Residence made = residence_of(tensors);
+  EXPECT_LT(made.here, made.all / 4);
+  for (int i = 0; i < 32; ++i)
+    EXPECT_TRUE(tensors[static_cast<size_t>(i)].eq(i).all().item<bool>());
+  tensors.resize(16);
+  EXPECT_LT(bytes_on_disk(folder_), made.all * 6 / 10);
+}
+
+TEST_F(Offload, GradientsLieInTheirFileAndLeaveMemoryInBackward) {
+  const auto net = std::make_shared<Blocks>(), plain = std::make_shared<Blocks>();
+  const std::vector<NamedTensor> parameters = state_of(*net).parameters;
+  std::vector<size_t> offsets;
+  size_t bytes = 64;
+  for (const auto& [name, tensor] : parameters) {
+    offsets.push_back(bytes);
+    bytes += (tensor.nbytes() + 127) / 64 * 64;
+  }
+  auto file = std::make_shared<net::SharedMemory>(
+      net::SharedMemory::create_in(folder_, bytes, "gradients"));
+  file->reserve(0, bytes);
+  shared::GradientFiles files(parameters, file, 0, offsets, 1);
+  const auto backward = [](Blocks& model, int64_t step) {
+    model.forward(data(step).x).pow(2).sum().backward();
+  };
+  for (int64_t step = 0; step < 2; ++step) {
+    backward(*net, step);
+    backward(*plain, step);
+  }
+  files.keep_all();
+  std::vector<at::Tensor> gradients;
+  const auto expected = plain->parameters();
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    gradients.push_back(parameters[i].tensor.grad());
+    EXPECT_EQ(static_cast<const std::byte*>(gradients[i].const_data_ptr()),
+              file->data() + offsets[i]);
+  }
+  const Residence left = residence_of(gradients);
+  EXPECT_LT(left.here, left.all / 8);
+  for (size_t i = 0; i < parameters.size(); ++i)
+    EXPECT_TRUE(at::equal(gradients[i], expected[i].grad())) << parameters[i].name;
 }
 
 TEST_F(Offload, LeavesNothingInItsFolder) {

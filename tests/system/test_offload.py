@@ -44,6 +44,21 @@ class Offload(SystemTest):
                 self.assertEqual(report["resumed_from_step"], 10)
                 self.assertEqual(report["parameters_sha256"], whole["parameters_sha256"])
 
+    def test_less_of_a_large_model_is_in_memory(self):
+        # 12.7 million parameters: 51 MB, and three times as much for gradients and Adam's state.
+        words = ("--set", "model.name=mlp", "--set", "model.hidden=[2048,2048,2048,2048]",
+                 "--set", "train.steps=3", "--set", "optimizer.name=adam", "--set",
+                 "optimizer.lr=0.0001", "--set", "train.clip_norm=1", "--set",
+                 "train.evaluate_every=0")
+        for place in ("one_device", "multi_worker"):
+            with self.subTest(place):
+                plain = self.train(*words, *PLACES[place], name=f"{place} plain")
+                files = self.train(*words, *PLACES[place], *self.offload("parameters"),
+                                   name=f"{place} files")
+                self.assertEqual(files["loss_history"], plain["loss_history"])
+                # The checkpoint at the end reads all of the files.
+                self.assertLess(files["peak_pss_bytes"], plain["peak_pss_bytes"] - 80e6)
+
     def test_a_worker_that_is_killed_leaves_no_file(self):
         code, out, err = self.run_to_end(TRIREME, "train", DIGITS, *STEPS,
                                          *PLACES["multi_worker"], *self.offload("parameters"),

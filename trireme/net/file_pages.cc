@@ -51,6 +51,41 @@ void drop(const SharedMemory& memory, size_t from, size_t bytes, bool is_written
                   static_cast<off_t>(pages.bytes), POSIX_FADV_DONTNEED);
 }
 
+void discard(const SharedMemory& memory, size_t from, size_t bytes) {
+  const size_t page = page_bytes();
+  const size_t first = (from + page - 1) / page * page;
+  const size_t end = std::min(memory.bytes(), from + bytes) / page * page;
+  if (first >= end) return;
+  ::madvise(memory.data() + first, end - first, MADV_DONTNEED);
+  ::fallocate(memory.descriptor(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+              static_cast<off_t>(first), static_cast<off_t>(end - first));
+}
+
+void bring_neighbours(const SharedMemory& memory, bool on) {
+  ::madvise(memory.data(), memory.bytes(), on ? MADV_NORMAL : MADV_RANDOM);
+}
+
+PageTrail::PageTrail(std::shared_ptr<const SharedMemory> memory, size_t most_bytes)
+    : memory_(std::move(memory)), most_bytes_(most_bytes) {}
+
+void PageTrail::wrote(size_t from, size_t bytes) {
+  write_pages(*memory_, pages_of(*memory_, from, bytes), SYNC_FILE_RANGE_WRITE);
+  ranges_.emplace_back(from, bytes);
+  bytes_ += bytes;
+  while (bytes_ - ranges_.front().second >= most_bytes_) {
+    const auto [begin, oldest] = ranges_.front();
+    drop(*memory_, begin, oldest, /*is_written=*/true);
+    bytes_ -= oldest;
+    ranges_.pop_front();
+  }
+}
+
+void PageTrail::end() {
+  for (const auto& [begin, bytes] : ranges_) drop(*memory_, begin, bytes, /*is_written=*/true);
+  ranges_.clear();
+  bytes_ = 0;
+}
+
 PageWalk::PageWalk(std::shared_ptr<const SharedMemory> memory, size_t window_bytes)
     : memory_(std::move(memory)), window_(window_bytes) {}
 

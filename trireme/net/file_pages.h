@@ -3,7 +3,9 @@
 #pragma once
 #include <trireme/net/shared_memory.h>
 #include <cstddef>
+#include <deque>
 #include <memory>
+#include <utility>
 
 namespace trireme::net {
 
@@ -12,6 +14,29 @@ void read_ahead(const SharedMemory& memory, size_t from, size_t bytes);
 // The pages of a range leave this process. What was written before goes to the disk first if
 // `is_written`; other writes stay in memory. Pages that no process has mapped leave memory too.
 void drop(const SharedMemory& memory, size_t from, size_t bytes, bool is_written);
+
+// The content of a range is needed no more: its whole pages are zero from now on, and take no
+// space on the disk where the file system can give it back.
+void discard(const SharedMemory& memory, size_t from, size_t bytes);
+// Whether the system brings the pages around one that is accessed along with it. Without them, the
+// caller reads ahead, or writes whole pages. It is so at first.
+void bring_neighbours(const SharedMemory& memory, bool on);
+
+// Follows a thread that writes ranges of a file mapping in any order, and needs none of them soon:
+// each begins its way to the disk at once, and leaves memory when `most_bytes` came behind it.
+// Used by one thread.
+class PageTrail {
+ public:
+  PageTrail(std::shared_ptr<const SharedMemory> memory, size_t most_bytes);
+  void wrote(size_t from, size_t bytes);
+  // All ranges leave memory.
+  void end();
+
+ private:
+  std::shared_ptr<const SharedMemory> memory_;
+  size_t most_bytes_, bytes_ = 0;
+  std::deque<std::pair<size_t, size_t>> ranges_;  // Begin and bytes.
+};
 
 // Follows a thread that reads and writes a part of a file mapping in order: pages ahead of it are
 // read, and pages behind it are written and leave memory. It keeps about five windows in memory.

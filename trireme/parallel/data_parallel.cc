@@ -101,6 +101,7 @@ StepOutcome DataParallel::Impl::finish(const Update& update) {
   mine.groups = hash_of_groups();
   separate_gradients(state.parameters);
   masters.take_gradients();
+  if (offloaded && offloaded->gradients()) offloaded->gradients()->keep_all();
   const Traffic before = std::exchange(traffic, std::nullopt).value_or(group->traffic());
   updated_elements = 0;
   StepOutcome outcome = exchange->exchange(mine, update);

@@ -6,9 +6,11 @@
 #include <trireme/base/hash.h>
 #include <trireme/parallel/data_parallel.h>
 #include <trireme/parallel/data_parallel_engine.h>
+#include <trireme/parallel/file_tensors.h>
 #include <trireme/parallel/optimizer_view.h>
 #include <trireme/parallel/passes.h>
 #include <trireme/tensor/replica_random.h>
+#include <optional>
 
 namespace trireme {
 namespace {
@@ -84,6 +86,12 @@ class DataParallelEngine : public Engine {
 
   void begin_load(const IncomingState& incoming) override {
     if (incoming.model_is_new) replica_.sync_state();
+    // Loaded state moves to its places with the next step.
+    std::optional<AllocationScope> in_files;
+    if (setting_.memory.offload != "none") {
+      install_cpu_allocator();
+      in_files.emplace(std::make_shared<FileTensors>(setting_.memory.swap_dir));
+    }
     optimizer_.begin_load(incoming.counters, incoming.tensors);
     replica_.load_counters(incoming.counters);
   }

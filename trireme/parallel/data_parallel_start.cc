@@ -19,9 +19,13 @@ namespace {
 
 // An overflow shows in the norm, so loss scaling needs the norm.
 ExchangeOptions exchange_options(const DataParallelOptions& options) {
-  return {options.clip_norm,   options.gradient_norm || options.loss_scaling.has_value(),
-          options.compression, options.accept,
-          options.guard,       options.offload};
+  return {options.clip_norm,
+          options.gradient_norm || options.loss_scaling.has_value(),
+          options.compression,
+          options.accept,
+          options.guard,
+          options.offload,
+          {}};
 }
 
 // Whether a parameter is tied by its storage to another one (by set_data), or to a buffer that is
@@ -87,7 +91,8 @@ void DataParallel::Impl::offload_own(const OffloadOptions& offload) {
   std::exception_ptr error;
   Json facts = Json::object();
   try {
-    offloaded = std::make_unique<OffloadedModel>(parameters, *own_update, offload);
+    offloaded = std::make_unique<OffloadedModel>(parameters, *own_update, offload,
+                                                 /*is_alone=*/group->size() == 1);
   } catch (const std::exception& refused) {
     error = std::current_exception();
     facts["error"] = parts_of(refused).what;
@@ -126,7 +131,12 @@ Planner DataParallel::Impl::planner_of(plan::DataParallelFacts facts) {
 
 void DataParallel::Impl::make_exchange(const DataParallelOptions& options,
                                        const Planner& planner) {
-  const ExchangeOptions how = exchange_options(options);
+  ExchangeOptions how = exchange_options(options);
+  if (options.offload.parameters)
+    how.gradient_used = [this](const at::Tensor& gradient) {
+      if (offloaded && offloaded->gradients())
+        offloaded->gradients()->used(gradient.const_data_ptr(), gradient.nbytes());
+    };
   switch (plan.exchange) {
     case plan::ExchangeKind::shared: {
       auto made = make_shared_exchange(group, parameters, std::move(own_update), plan, how);

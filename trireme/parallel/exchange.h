@@ -54,6 +54,8 @@ struct ExchangeOptions {
   std::function<bool(double loss, double gradient_norm)> accept;
   shared::UpdateGuardOptions guard;  // Guards the update of memory that replicas share.
   OffloadOptions offload;            // Applies to that memory.
+  // Called when a pass over all gradients is done with one of them. May be empty.
+  std::function<void(const at::Tensor& gradient)> gradient_used;
 };
 
 // Plans the engine for an order in which gradients become ready; empty before the first step. The

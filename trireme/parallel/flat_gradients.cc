@@ -46,14 +46,14 @@ void finish_step(const std::vector<NamedTensor>& parameters, std::span<const int
   for (const int parameter : trainable)
     gradients.push_back(parameters[static_cast<size_t>(parameter)].tensor.grad());
   if (options.clip_norm > 0 || options.want_norm) {
-    outcome.gradient_norm = norm_of(gradients) * factor;
+    outcome.gradient_norm = norm_of(gradients, options.gradient_used) * factor;
     outcome.nonfinite_gradients = !std::isfinite(outcome.gradient_norm);
     factor *= clip_factor(outcome.gradient_norm, options.clip_norm);
   }
   if (outcome.nonfinite_gradients ||
       (options.accept && !options.accept(outcome.loss, outcome.gradient_norm)))
     return;
-  multiply(gradients, factor);
+  multiply(gradients, factor, options.gradient_used);
   for (size_t i = 0; i < gradients.size(); ++i)
     if (!gradients[i].defined()) outcome.unused.push_back(trainable[i]);
   update(trainable);

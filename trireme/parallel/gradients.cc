@@ -8,7 +8,7 @@
 
 namespace trireme {
 
-double norm_of(const std::vector<at::Tensor>& gradients) {
+double norm_of(const std::vector<at::Tensor>& gradients, const TensorUsed& used) {
   const at::NoGradGuard no_grad;
   double squares = 0;
   for (const at::Tensor& gradient : gradients) {
@@ -16,15 +16,19 @@ double norm_of(const std::vector<at::Tensor>& gradients) {
     const double norm =
         at::linalg_vector_norm(gradient, 2, std::nullopt, false, at::kDouble).item<double>();
     squares += norm * norm;
+    if (used) used(gradient);
   }
   return std::sqrt(squares);
 }
 
-void multiply(const std::vector<at::Tensor>& gradients, double factor) {
+void multiply(const std::vector<at::Tensor>& gradients, double factor, const TensorUsed& used) {
   if (factor == 1.0) return;
   const at::NoGradGuard no_grad;
-  for (const at::Tensor& gradient : gradients)
-    if (gradient.defined()) gradient.mul_(factor);
+  for (const at::Tensor& gradient : gradients) {
+    if (!gradient.defined()) continue;
+    gradient.mul_(factor);
+    if (used) used(gradient);
+  }
 }
 
 double clip_factor(double norm, double clip_norm) {

@@ -2,15 +2,20 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <trireme/parallel/module_state.h>
+#include <functional>
 #include <vector>
 
 namespace trireme {
 
+// Called when a pass is done with a tensor. May be empty.
+using TensorUsed = std::function<void(const at::Tensor&)>;
+
 // The L2 norm over all defined tensors, in float64. It is NaN or infinite if one of
 // their values is.
-double norm_of(const std::vector<at::Tensor>& gradients);
+double norm_of(const std::vector<at::Tensor>& gradients, const TensorUsed& used = {});
 // Multiplies in place and skips undefined tensors.
-void multiply(const std::vector<at::Tensor>& gradients, double factor);
+void multiply(const std::vector<at::Tensor>& gradients, double factor,
+              const TensorUsed& used = {});
 // The factor that brings gradients of `norm` down to at most `clip_norm` (0 means never), as
 // torch.nn.utils.clip_grad_norm_ computes it.
 double clip_factor(double norm, double clip_norm);

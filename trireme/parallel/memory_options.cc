@@ -59,7 +59,7 @@ config::Rows rows_of(const MemoryOptions*) {
                    {.name = "memory.offload",
                     .meaning = "What lies in files of memory.swap_dir, of which steps have only "
                                "parts in memory: the optimizer's state (optimizer), the "
-                               "parameters too (parameters), or nothing (none).",
+                               "parameters and gradients too (parameters), or nothing (none).",
                     .choices = config::one_of({"none", "optimizer", "parameters"})}),
        config::row(&O::swap_dir, {.name = "memory.swap_dir",
                                   .meaning = "The folder of swapped activations and offloaded "

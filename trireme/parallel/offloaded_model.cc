@@ -2,6 +2,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <trireme/parallel/offloaded_model.h>
+#include <algorithm>
 #include <memory>
 #include <string>
 
@@ -26,7 +27,8 @@ std::shared_ptr<net::SharedMemory> file_in(size_t bytes, const char* purpose,
 }  // namespace
 
 OffloadedModel::OffloadedModel(std::vector<NamedTensor>& parameters,
-                               fused::FusedOptimizer& optimizer, const OffloadOptions& offload)
+                               fused::FusedOptimizer& optimizer, const OffloadOptions& offload,
+                               bool is_alone)
     : parameters_(parameters),
       optimizer_(optimizer),
       layout_(layout_of(parameters, optimizer)),
@@ -41,6 +43,11 @@ OffloadedModel::OffloadedModel(std::vector<NamedTensor>& parameters,
   }
   place_state();
   memory_.leave();
+  if (offload.parameters && is_alone)
+    gradients_.emplace(
+        parameters_,
+        file_in(std::max<size_t>(64, layout_.gradient_bytes), "gradients", offload.folder), 0,
+        layout_.gradients, 1);
 }
 
 // State that was loaded lies elsewhere.
@@ -62,8 +69,15 @@ int64_t OffloadedModel::update(std::span<const int> candidates) {
   const int64_t elements =
       fused::update_alone(optimizer_, parameters_, candidates, [&](const fused::Range& range) {
         const at::Tensor& tensor = parameters_[static_cast<size_t>(range.parameter)].tensor;
-        memory_.used(range, static_cast<size_t>(tensor.element_size()));
+        const auto element = static_cast<size_t>(tensor.element_size());
+        memory_.used(range, element);
+        if (gradients_)
+          gradients_->used_in_order(0,
+                                    static_cast<const std::byte*>(tensor.grad().const_data_ptr()) +
+                                        static_cast<size_t>(range.from) * element,
+                                    static_cast<size_t>(range.count) * element);
       });
+  if (gradients_) gradients_->leave();
   memory_.leave();
   return elements;
 }

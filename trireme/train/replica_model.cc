@@ -3,15 +3,24 @@
 
 #include <trireme/base/hash.h>
 #include <trireme/comm/dtype.h>
+#include <trireme/parallel/file_tensors.h>
 #include <trireme/tensor/hollow.h>
 #include <trireme/train/replica_model.h>
 #include <algorithm>
 #include <numeric>
+#include <optional>
 
 namespace trireme {
 namespace {
 
-Model make_model_of(const ModelFactory& factory, plan::DType dtype) {
+Model make_model_of(const ModelFactory& factory, plan::DType dtype,
+                    const MemoryOptions& memory = {}) {
+  // A model that is larger than memory is never there as a whole.
+  std::optional<AllocationScope> in_files;
+  if (memory.offload == "parameters") {
+    install_cpu_allocator();
+    in_files.emplace(std::make_shared<FileTensors>(memory.swap_dir));
+  }
   Model model = factory();
   check(model);
   prepare_for_training(*model.module, to_torch(dtype));
@@ -35,7 +44,8 @@ bool are_in_place(const std::vector<at::Tensor>& now, const std::vector<at::Tens
 
 ReplicaModel::ReplicaModel(const Job& job, const TrainerOptions& options, bool in_parts)
     : random_(mix64(options.seed, uint64_t{0})),
-      model_(in_parts ? make_in_parts(job, options) : make_model_of(job.model, options.dtype)),
+      model_(in_parts ? make_in_parts(job, options)
+                      : make_model_of(job.model, options.dtype, options.memory)),
       tensors_(state_of(*model_.module)),
       first_elements_(elements_of(tensors_.parameters)),
       elements_(std::reduce(first_elements_.begin(), first_elements_.end())) {}

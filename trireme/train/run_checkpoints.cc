@@ -71,7 +71,9 @@ std::optional<PartsOfSaves> RunCheckpoints::take_parts(bool of_all_ranks) {
 }
 
 checkpoint::WriterOptions RunCheckpoints::writing() {
-  return {.background = options_.checkpoint.background,
+  // A copy in memory of state that is in files may be larger than memory.
+  const bool may_copy = options_.memory.offload == "none";
+  return {.background = options_.checkpoint.background && may_copy,
           .others_live = [this] { return !world_.lost_a_worker(); },
           .mark = [this](int64_t step) { return world_.mark_save(step); },
           .copy_threads = has_host_to_itself(*group_) ? 2 : 1};

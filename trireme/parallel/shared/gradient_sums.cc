@@ -11,12 +11,13 @@ namespace trireme::shared {
 // The slots of all ranks come first. The room behind them is for copies of gradients that lie
 // elsewhere; it is reserved when it is needed.
 GradientSums::GradientSums(std::shared_ptr<comm::HostTeam> team, SharedParameters& parameters,
-                           const plan::SharedLayout& layout, const StepTable& table)
+                           const plan::SharedLayout& layout, const StepTable& table,
+                           const std::string& folder)
     : team_(std::move(team)), parameters_(parameters), table_(table) {
   const size_t ranks = static_cast<size_t>(team_->size()),
                rank = static_cast<size_t>(team_->rank()),
                one = std::max<size_t>(64, layout.gradient_bytes);
-  memory_ = team_->allocate(2 * ranks * one, ranks * one, "gradients");
+  memory_ = team_->allocate(2 * ranks * one, ranks * one, "gradients", folder);
   std::vector<size_t> bytes;
   for (int p = 0; p < parameters.count(); ++p) {
     const plan::TensorSpec& spec = parameters.spec(p);
@@ -24,6 +25,11 @@ GradientSums::GradientSums(std::shared_ptr<comm::HostTeam> team, SharedParameter
   }
   slots_ = std::make_shared<GradientSlots>(memory_, rank * one, (ranks + rank) * one,
                                            layout.gradients, bytes);
+  if (folder.empty()) return;
+  std::vector<NamedTensor> all;
+  for (int p = 0; p < parameters.count(); ++p) all.push_back({{}, parameters.tensor(p)});
+  files_ = std::make_unique<GradientFiles>(std::move(all), memory_, rank * one, layout.gradients,
+                                           ranks);
 }
 
 void GradientSums::publish(int p) {
@@ -63,6 +69,9 @@ void GradientSums::reduce(const plan::Slice& slice) const {
       std::memset(target, 0, static_cast<size_t>(slice.to - slice.from) * sizeof(T));
     else
       fused::sum_scaled(std::span<const T* const>(sources), 1.0, target, slice.to - slice.from);
+    const auto bytes = static_cast<size_t>(slice.to - slice.from) * sizeof(T);
+    for (size_t k = 0; files_ && k < sources.size(); ++k)
+      files_->used_in_order(k, sources[k], bytes);
   });
 }
 

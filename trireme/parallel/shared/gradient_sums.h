@@ -4,12 +4,14 @@
 #include <trireme/comm/host/host_team.h>
 #include <trireme/parallel/fused/kernels.h>
 #include <trireme/parallel/shared/between_hosts.h>
+#include <trireme/parallel/shared/gradient_files.h>
 #include <trireme/parallel/shared/gradient_slots.h>
 #include <trireme/parallel/shared/shared_parameters.h>
 #include <trireme/parallel/shared/step_table.h>
 #include <algorithm>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace trireme::shared {
@@ -17,13 +19,17 @@ namespace trireme::shared {
 // One rank's view; one thread uses it. It keeps references to its arguments.
 class GradientSums {
  public:
-  // COLLECTIVE over the team. `table` has the place of each rank's gradients.
+  // COLLECTIVE over the team. `table` has the place of each rank's gradients. `folder` is that of
+  // the file in which gradients lie; empty: in memory.
   GradientSums(std::shared_ptr<comm::HostTeam> team, SharedParameters& parameters,
-               const plan::SharedLayout& layout, const StepTable& table);
+               const plan::SharedLayout& layout, const StepTable& table,
+               const std::string& folder);
   // From now on reduced gradients lie in the buckets that travel to the other hosts.
   void reduce_into(BetweenHosts& between) { between_ = &between; }
 
   const std::shared_ptr<GradientSlots>& slots() const { return slots_; }
+  // Null if gradients are in memory.
+  GradientFiles* files() const { return files_.get(); }
   // Lets the other ranks read this rank's gradient of parameter p. In backward the shape may be
   // one that the exchange does not know yet; then it is found before the step.
   void publish(int p);
@@ -60,6 +66,8 @@ class GradientSums {
             fused::sum_scaled(std::span<const T* const>(sources), factor, scaled, range.count);
             visit(range, static_cast<const T*>(scaled));
           }
+          for (size_t k = 0; files_ && k < sources.size(); ++k)
+            files_->used_in_order(k, sources[k], static_cast<size_t>(range.count) * sizeof(T));
         }
       });
     }
@@ -87,6 +95,7 @@ class GradientSums {
   const StepTable& table_;
   std::shared_ptr<net::SharedMemory> memory_;
   std::shared_ptr<GradientSlots> slots_;
+  std::unique_ptr<GradientFiles> files_;
   BetweenHosts* between_ = nullptr;  // Null if there is no other host.
 };
 

@@ -1,4 +1,5 @@
 #include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/from_blob.h>
 #include <torch/nn/module.h>
 
@@ -12,7 +13,7 @@ namespace trireme::shared {
 namespace {
 
 constexpr size_t kMostWindow = 8 << 20, kLeastWindow = 256 << 10;
-constexpr size_t kWindows = 128;  // Five windows are then a small part of a walk.
+constexpr size_t kWindows = 128;
 constexpr size_t kMostStateTensors = 3;
 
 struct FileRange {
@@ -27,11 +28,18 @@ class BlockPages : public BlockVisitor {
 
   void before_forward(size_t block) override {
     if (is_in_backward()) return;  // A block that is computed again.
-    if (block == 0) come(0);
+    if (block == 0) {
+      net::bring_neighbours(*memory_, false);  // Each block says what it needs.
+      come(0);
+    }
     if (block + 1 < ranges_.size()) come(block + 1);
   }
   void after_forward(size_t block) override {
-    if (!is_in_backward()) go(block);
+    if (is_in_backward()) return;
+    go(block);
+    // A checkpoint may read all parameters in their order.
+    if (block + 1 == ranges_.size() && !at::GradMode::is_enabled())
+      net::bring_neighbours(*memory_, true);
   }
   void before_backward(size_t block) override {
     if (block + 1 < ranges_.size()) go(block + 1);
@@ -55,6 +63,10 @@ class BlockPages : public BlockVisitor {
 
 }  // namespace
 
+size_t window_of(size_t file_bytes) {
+  return std::clamp(file_bytes / kWindows, kLeastWindow, kMostWindow);
+}
+
 ModelMemory::ModelMemory(const plan::SharedLayout& layout, const OffloadOptions& offload,
                          const Allocate& allocate, bool has_parameters)
     : layout_(layout) {
@@ -67,8 +79,7 @@ ModelMemory::ModelMemory(const plan::SharedLayout& layout, const OffloadOptions&
     part.memory =
         allocate(std::max<size_t>(64, bytes), purpose, is_file ? offload.folder : std::string());
     if (!is_file) return;
-    const size_t window = std::clamp(bytes / kWindows, kLeastWindow, kMostWindow);
-    part.walks.assign(walks, net::PageWalk(part.memory, window));
+    part.walks.assign(walks, net::PageWalk(part.memory, window_of(bytes)));
   };
   if (has_parameters) take(parameters_, state_.begin, "parameters", offload.parameters, 1);
   take(state_, layout.model_bytes, "optimizer state", offload.optimizer, kMostStateTensors);
@@ -99,6 +110,7 @@ void ModelMemory::leave() {
   for (Part* const part : {&parameters_, &state_}) {
     if (!part->is_file) continue;
     for (net::PageWalk& walk : part->walks) walk.end();
+    net::bring_neighbours(*part->memory, true);
     net::drop(*part->memory, 0, part->memory->bytes(), /*is_written=*/true);
   }
 }

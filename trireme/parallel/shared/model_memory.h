@@ -18,6 +18,9 @@
 
 namespace trireme::shared {
 
+// The bytes of a window of a walk through a file of so many bytes: five of them are a small part.
+size_t window_of(size_t file_bytes);
+
 // One rank's view; one thread uses it.
 class ModelMemory {
  public:

@@ -39,7 +39,8 @@ class OneCopyOfAHost : public SharedExchange {
         plan_(std::move(plan)),
         copy_(team_, parameters_, *optimizer_, plan_, options_.offload, group_->rank()),
         table_(nullptr, 0, 0, 0),
-        sums_(team_, copy_, plan_.layout.value(), table_) {
+        sums_(team_, copy_, plan_.layout.value(), table_,
+              options_.offload.parameters ? options_.offload.folder : std::string()) {
     install_cpu_allocator();
     allocate();
     copy_.watch_contents();
@@ -48,7 +49,10 @@ class OneCopyOfAHost : public SharedExchange {
     release_kept_memory();  // No step would use the parameters' former storage again.
   }
 
-  std::shared_ptr<AllocationSource> gradient_memory() override { return sums_.slots(); }
+  // A file has one place for each gradient, which moves there when it is complete.
+  std::shared_ptr<AllocationSource> gradient_memory() override {
+    return sums_.files() ? nullptr : sums_.slots();
+  }
   void expect_last_backward(double gradient_scale) override {
     if (between_) between_->expect_last_backward(gradient_scale);
   }
@@ -57,6 +61,7 @@ class OneCopyOfAHost : public SharedExchange {
 
   StepOutcome exchange(const Contribution& mine, const Update&) override {
     const at::NoGradGuard no_grad;
+    if (sums_.files()) sums_.files()->keep_all();
     if (between_) between_->backward_ended(mine.gradient_scale);
     post(mine);
     team_->meet({"gradients", count(), "shared"});
@@ -352,6 +357,7 @@ class OneCopyOfAHost : public SharedExchange {
     // nothing has to be zeroed.
     for (int p = 0; p < count(); ++p) copy_.tensor(p).mutable_grad().reset();
     sums_.slots()->end_step();
+    if (sums_.files()) sums_.files()->leave();
     table_.next_step();
     copy_.leave();
     if (!updated) return;
