@@ -1,5 +1,6 @@
 """Elastic jobs whose workers have parts of a model. A lost part comes from a worker that has it too;
-if there is none, all go back to the newest checkpoint."""
+if there is none, from a copy in the memory of another worker, or all go back to the newest
+checkpoint."""
 
 import os
 import random
@@ -23,6 +24,7 @@ MODEL = settings("model.name=mlp", "model.hidden=[64,32]", "train.dtype=float64"
                  "optimizer.lr=0.001", "schedule.name=constant")
 STAGES = settings("mesh.pipeline=2", "pipeline.microbatches=4")
 STEPS = settings("train.steps=60")
+COPIES = settings("checkpoint.memory_every=5")
 CHECKPOINTS = settings("checkpoint.every=5 steps")
 # On a busy machine no worker that lives is taken for lost: a killed one is noticed at once.
 PATIENT = settings("comm.heartbeat_timeout=10s", "comm.timeout=60s")
@@ -75,6 +77,40 @@ class MeshRecovery(ElasticTest):
                                                 name=name)
                 self.assertGreater(report["resumed_from_step"], 0)
                 self.assertEqual(report["resumed_from_step"] % 5, 0)
+
+    def test_a_lost_part_comes_from_the_copy_of_a_neighbour(self):
+        """There is no checkpoint before the end, and no other worker has the part."""
+        reference = self.reference()
+        layouts = {
+            "one-replica": ("2:2", STAGES),
+            "one-replica-tcp": ("2:2", [*STAGES, *settings("comm.backend=tcp")]),
+            "divided-layers": ("2:2", settings("mesh.tensor=2")),
+            "shards-of-level-3": ("1:2", settings("shard.level=3")),
+            "shards-of-stages": ("4:4", [*STAGES, *settings("shard.level=1")]),
+        }
+        for name, (elastic, words) in layouts.items():
+            for rank in (0, 1):
+                with self.subTest(name, rank=rank):
+                    report = self.train_and_compare(elastic, *words, *COPIES, "--inject",
+                                                    f"kill:rank={rank}@step=33",
+                                                    reference=reference, name=f"{name}-{rank}")
+                    self.assertEqual(report["resumed_from_step"], 30)
+
+    def test_copies_survive_kills_at_random_moments(self):
+        dice = random.Random(SEED)
+        self.unit = 2
+        job = self.start_job("2:2", *MODEL, *STAGES, *COPIES, *PATIENT)
+        for kill in range(KILLS):
+            with self.subTest(seed=SEED, kill=kill):
+                before = self.generation()
+                # A worker and its copy are never lost together: the copies of the new generation
+                # have been made.
+                after = self.step() + 3
+                self.wait_for(job, lambda: self.step() > after, "more steps")
+                time.sleep(dice.uniform(0, 0.3))
+                os.kill(dice.choice(sorted(self.workers())), signal.SIGKILL)
+                self.wait_until_whole(job, 2, before)
+        self.assert_undisturbed(self.end(job), all_were_lost=True, words=MODEL)
 
     def test_the_way_back_to_a_checkpoint_is_told_in_a_line(self):
         run = self.folder / "told"

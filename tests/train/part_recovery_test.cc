@@ -121,6 +121,66 @@ TEST(PartRecovery, WithoutAPeerAndACheckpointTheRunEndsAndSaysWhy) {
   EXPECT_THAT(result.errors, AllOf(SizeIs(2), Each(HasSubstr("checkpoint.every"))));
 }
 
+TEST(PartRecovery, ALostPartComesFromTheCopyOfANeighbour) {
+  // There is no checkpoint, and no other rank has the part.
+  for (int rank = 0; rank < 2; ++rank)
+    for (const int calls : {1, 17, 30, 33}) {
+      TrainerOptions options = stages();
+      options.checkpoint.memory_every = 2;
+      const PartedJob job{
+          .minimum = 2, .workers = 2, .unit = 2, .replacements = 1, .ends = {{rank, calls}}};
+      const PartedResult result = train_parted(options, job);
+      const std::string what = fmt::format("rank {} at call {}", rank, calls);
+      expect_undisturbed(result, 2, what);
+      for (const Report& report : result.reports) {
+        EXPECT_EQ(report.resumed_from_step % 2, 0) << what;
+        EXPECT_EQ(report.resumed_from_step > 0, calls >= 17) << what;
+      }
+    }
+}
+
+TEST(PartRecovery, ALostShardComesFromTheCopyOfANeighbour) {
+  for (const int level : {1, 2, 3})
+    for (const int rank : {0, 2}) {
+      TrainerOptions options = shards(level);
+      options.checkpoint.memory_every = 3;
+      const PartedJob job{.minimum = 2, .workers = 3, .ends = {{rank, 30}}};
+      const std::string what = fmt::format("level {}, rank {}", level, rank);
+      const PartedResult result = train_parted(options, job);
+      expect_undisturbed(result, 2, what);
+      for (const Report& report : result.reports) EXPECT_GT(report.resumed_from_step, 0) << what;
+    }
+}
+
+TEST(PartRecovery, CopiesServeOneLossAfterAnother) {
+  TrainerOptions options = stages();
+  options.checkpoint.memory_every = 2;
+  const PartedJob job{
+      .minimum = 2, .workers = 2, .unit = 2, .replacements = 2, .ends = {{1, 18}, {0, 40}}};
+  const PartedResult result = train_parted(options, job);
+  expect_undisturbed(result, 2, "two losses");
+  EXPECT_EQ(result.ended, 2);
+}
+
+// The copy of rank 1 is on rank 2.
+TEST(PartRecovery, WithoutTheNeighbourAllGoBackToTheNewestCheckpoint) {
+  const Folder folder;
+  TrainerOptions options = shards(3);
+  keep_checkpoints(options, folder);
+  options.checkpoint.memory_every = 1;
+  const PartedJob job{.minimum = 1, .workers = 3, .ends = {{1, 30}, {2, 30}}};
+  const PartedResult result = train_parted(options, job);
+  expect_undisturbed(result, 1, "a shard and its copy");
+  for (const Report& report : result.reports) EXPECT_GT(report.resumed_from_step, 0);
+}
+
+TEST(PartRecovery, CopiesAreRefusedWhereNoneAreNeeded) {
+  TrainerOptions options = tests::options();
+  options.checkpoint.memory_every = 2;
+  const PartedResult result = train_parted(options, {.minimum = 1, .workers = 2});
+  EXPECT_THAT(result.errors, AllOf(SizeIs(2), Each(HasSubstr("checkpoint.memory_every is 2"))));
+}
+
 // The one that is there has lent the memory of its parameters to an engine of two by then.
 TEST(PartRecovery, ANewcomerThatEndsAtOnceChangesNothing) {
   for (const int level : {1, 2, 3}) {

@@ -40,6 +40,8 @@ RunState part(int stage, int64_t step, int rank) {
   return kept;
 }
 
+using Parts = std::vector<const RunState*>;
+
 struct Entries {
   StateView view;
   at::Tensor add(const std::string& name, at::IntArrayRef shape, StateKind kind) {
@@ -54,7 +56,7 @@ void expect_values(const std::vector<std::optional<RunState>>& kept, double a, d
                    double b) {
   tests::on_ranks(tests::thread_groups(static_cast<int>(kept.size())), [&](Group& group) {
     const auto& own = kept[static_cast<size_t>(group.rank())];
-    const PartsInMemory parts(own ? &*own : nullptr, group);
+    const PartsInMemory parts(own ? Parts{&*own} : Parts{}, -1, group);
     ASSERT_EQ(parts.missing(), "");
     Entries wanted;
     const at::Tensor first = wanted.add("a", {2, 3}, StateKind::parameter),
@@ -87,11 +89,52 @@ std::string missing_in(const std::vector<std::optional<RunState>>& kept) {
   std::mutex mutex;
   tests::on_ranks(tests::thread_groups(static_cast<int>(kept.size())), [&](Group& group) {
     const auto& own = kept[static_cast<size_t>(group.rank())];
-    const PartsInMemory parts(own ? &*own : nullptr, group);
+    const PartsInMemory parts(own ? Parts{&*own} : Parts{}, -1, group);
     const std::lock_guard lock(mutex);
     missing = parts.missing();
   });
   return missing;
+}
+
+RunState copy_of(RunState part, int generation) {
+  part.generation = generation;
+  return part;
+}
+
+// The step of the state that ranks make up; -1: none.
+int64_t step_of(const std::vector<std::vector<RunState>>& kept, int64_t least_step = -1) {
+  int64_t step = -1;
+  std::mutex mutex;
+  tests::on_ranks(tests::thread_groups(static_cast<int>(kept.size())), [&](Group& group) {
+    Parts own;
+    for (const RunState& part : kept[static_cast<size_t>(group.rank())]) own.push_back(&part);
+    const PartsInMemory parts(own, least_step, group);
+    if (!parts.missing().empty() || group.rank() != parts.first_holder()) return;
+    const std::lock_guard lock(mutex);
+    step = parts.first_part().progress.step;
+    EXPECT_EQ(parts.are_copies(), parts.first_part().generation >= 0);
+  });
+  return step;
+}
+
+TEST(PartsInMemory, CopiesCountOfTheNewestStepOfWhichAllPartsAreThere) {
+  // Rank 1 is new; the part that its predecessor had is in the memory of rank 0.
+  const std::vector<RunState> all = {part(0, 9, 0), copy_of(part(0, 6, 0), 2),
+                                     copy_of(part(1, 6, 1), 2), copy_of(part(0, 4, 0), 2),
+                                     copy_of(part(1, 4, 1), 2)};
+  EXPECT_EQ(step_of({all, {}}), 6);
+  // The copy of step 6 had not come.
+  EXPECT_EQ(step_of({{all[0], all[1], all[3], all[4]}, {}}), 4);
+  // A checkpoint is newer.
+  EXPECT_EQ(step_of({all, {}}, 7), -1);
+  EXPECT_EQ(step_of({all, {}}, 6), 6);
+  // What the ranks have now counts first.
+  EXPECT_EQ(step_of({all, {part(1, 9, 1)}}), 9);
+}
+
+TEST(PartsInMemory, CopiesOfTwoGenerationsAreNeverMixed) {
+  EXPECT_EQ(step_of({{copy_of(part(0, 6, 0), 2)}, {copy_of(part(1, 6, 1), 3)}}), -1);
+  EXPECT_EQ(step_of({{copy_of(part(0, 6, 0), 3)}, {copy_of(part(1, 6, 1), 3)}}), 6);
 }
 
 TEST(PartsInMemory, ANewRankGetsItsPartFromARankThatHasIt) {

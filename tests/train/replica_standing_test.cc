@@ -21,26 +21,13 @@ std::vector<Standing> all_standings() {
 
 // The drawing in docs/architecture.md, an arrow an entry.
 const std::set<std::pair<Standing, Standing>> kArrows = {
-    {fresh, joining},
-    {joining, between_steps},
-    {joining, fresh},
-    {parted, rejoining},
-    {rejoining, between_steps},
-    {rejoining, parted},
-    {between_steps, in_step},
-    {between_steps, going_back},
-    {between_steps, regrouping},
-    {between_steps, finished},
-    {between_steps, parted},
-    {between_steps, torn},
-    {in_step, between_steps},
-    {in_step, parted},
-    {in_step, torn},
-    {going_back, between_steps},
-    {going_back, fresh},
-    {regrouping, parted},
-    {regrouping, torn},
-    {finished, parted},
+    {fresh, joining},          {joining, between_steps},    {joining, fresh},
+    {parted, rejoining},       {rejoining, between_steps},  {rejoining, parted},
+    {between_steps, in_step},  {between_steps, going_back}, {between_steps, regrouping},
+    {between_steps, finished}, {between_steps, parted},     {between_steps, torn},
+    {in_step, between_steps},  {in_step, going_back},       {in_step, parted},
+    {in_step, torn},           {going_back, between_steps}, {going_back, fresh},
+    {regrouping, parted},      {regrouping, torn},          {finished, parted},
     {finished, torn},
 };
 

@@ -48,6 +48,7 @@ Json told_part(const RunState& kept) {
           {"index", kept.part.index},
           {"count", kept.part.count},
           {"rank", kept.rank},
+          {"generation", kept.generation},
           {"counters", own_counters(kept)},
           {"tensors", std::move(tensors)}};
 }
@@ -60,39 +61,35 @@ at::Tensor box_in(at::Tensor tensor, const plan::TensorSlice& slice,
   return tensor;
 }
 
+// The number of different parts. Replicas have the same ones.
+template <typename Holders>
+int64_t distinct_parts(const Holders& holders) {
+  std::set<int> parts;
+  for (const auto& holder : holders) parts.insert(holder.told["index"].template get<int>());
+  return std::ssize(parts);
+}
+
 }  // namespace
 
-PartsInMemory::PartsInMemory(const RunState* kept, Group& group) : kept_(kept), group_(group) {
-  const bool has_part = kept && kept->in_slices;
-  choose(gather_values(group, has_part ? told_part(*kept) : Json()));
+PartsInMemory::PartsInMemory(std::vector<const RunState*> own, int64_t least_step, Group& group)
+    : own_(std::move(own)), group_(group) {
+  Json told = Json::array();
+  for (const RunState* part : own_) told.push_back(told_part(*part));
+  choose(gather_values(group, told), least_step);
   if (missing_.empty()) list_tensors();
 }
 
-void PartsInMemory::choose(const std::vector<Json>& told) {
-  using Layout = std::pair<int64_t, int>;  // The step, and the number of parts.
-  std::map<Layout, std::vector<Holder>> layouts;
+void PartsInMemory::choose(const std::vector<Json>& told, int64_t least_step) {
+  std::vector<Holder> kept, copies;
   for (size_t rank = 0; rank < told.size(); ++rank)
-    if (told[rank].is_object())
-      layouts[{told[rank]["step"], told[rank]["count"]}].push_back(
-          {static_cast<int>(rank), told[rank]});
-  const int64_t newest = layouts.empty() ? 0 : layouts.rbegin()->first.first;
-  missing_ = "no worker that is left has a part of the state";
-  for (auto layout = layouts.rbegin(); layout != layouts.rend(); ++layout) {
-    const auto [step, count] = layout->first;
-    if (step < newest - 1) break;  // No two ranks differ by more than the step that was cut short.
-    std::set<int> parts;
-    for (const Holder& holder : layout->second) parts.insert(holder.told["index"].get<int>());
-    if (std::ssize(parts) == count) {
-      holders_ = std::move(layout->second);
-      missing_.clear();
-      break;
+    for (size_t source = 0; source < told[rank].size(); ++source) {
+      Holder holder{static_cast<int>(rank), source, told[rank][source]};
+      const bool is_copy = holder.told["generation"].get<int>() >= 0;
+      if (is_copy && holder.told["step"].get<int64_t>() < least_step) continue;
+      (is_copy ? copies : kept).push_back(std::move(holder));
     }
-    if (layout == layouts.rbegin())
-      missing_ = fmt::format("{} of the {} parts of the state after step {} {} lost with {}",
-                             count - std::ssize(parts), count, step,
-                             count - std::ssize(parts) == 1 ? "was" : "were",
-                             "the workers that had them");
-  }
+  choose_kept(kept);
+  if (!missing_.empty()) choose_copies(copies);
   // Running statistics are those of the first replica. If some ranks have left a batch behind that
   // updated nothing, the others know of it too.
   std::ranges::stable_sort(holders_, {}, [](const Holder& each) {
@@ -102,13 +99,52 @@ void PartsInMemory::choose(const std::vector<Json>& told) {
   });
 }
 
+void PartsInMemory::choose_kept(const std::vector<Holder>& kept) {
+  using Layout = std::pair<int64_t, int>;  // The step, and the number of parts.
+  std::map<Layout, std::vector<Holder>> layouts;
+  for (const Holder& holder : kept)
+    layouts[{holder.told["step"], holder.told["count"]}].push_back(holder);
+  const int64_t newest = layouts.empty() ? 0 : layouts.rbegin()->first.first;
+  missing_ = "no worker that is left has a part of the state";
+  for (auto layout = layouts.rbegin(); layout != layouts.rend(); ++layout) {
+    const auto [step, count] = layout->first;
+    if (step < newest - 1) break;  // No two ranks differ by more than the step that was cut short.
+    const auto lost = count - distinct_parts(layout->second);
+    if (lost == 0) {
+      holders_ = std::move(layout->second);
+      missing_.clear();
+      return;
+    }
+    if (layout == layouts.rbegin())
+      missing_ = fmt::format("{} of the {} parts of the state after step {} {} lost with {}", lost,
+                             count, step, lost == 1 ? "was" : "were",
+                             lost == 1 ? "the workers that had it" : "the workers that had them");
+  }
+}
+
+// Copies of one step that different generations made never make up a state.
+void PartsInMemory::choose_copies(const std::vector<Holder>& copies) {
+  using Layout = std::tuple<int64_t, int, int>;  // The step, the generation, the number of parts.
+  std::map<Layout, std::vector<Holder>> layouts;
+  for (const Holder& holder : copies)
+    layouts[{holder.told["step"], holder.told["generation"], holder.told["count"]}].push_back(
+        holder);
+  for (auto layout = layouts.rbegin(); layout != layouts.rend(); ++layout) {
+    if (distinct_parts(layout->second) < std::get<2>(layout->first)) continue;
+    holders_ = std::move(layout->second);
+    lost_ = std::exchange(missing_, std::string());
+    are_copies_ = true;
+    return;
+  }
+}
+
 void PartsInMemory::list_tensors() {
-  for (const auto& [rank, told] : holders_)
+  for (const auto& [rank, source, told] : holders_)
     for (const Json& each : told["tensors"]) {
       slices_.push_back({rank,
                          {each[2].get<std::string>(), each[3].get<Numbers>(),
                           each[4].get<Numbers>(), each[5].get<Numbers>()}});
-      held_.push_back({each[0].get<size_t>(), static_cast<StateKind>(each[1].get<int>()),
+      held_.push_back({source, each[0].get<size_t>(), static_cast<StateKind>(each[1].get<int>()),
                        plan::dtype_from_string(each[6].get<std::string>())});
       if (held_.back().kind == StateKind::archive)
         missing_ = "each rank has an optimizer without names for its state";
@@ -116,7 +152,7 @@ void PartsInMemory::list_tensors() {
 }
 
 void PartsInMemory::complete(Json& counters) const {
-  for (const auto& [rank, told] : holders_)
+  for (const auto& [rank, source, told] : holders_)
     for (const auto& [part, of_parameters] : told["counters"].items())
       for (const auto& [parameter, value] : of_parameters.items())
         counters["optimizer"]["counters"][part][parameter] = value;
@@ -182,7 +218,8 @@ void PartsInMemory::move(const std::vector<plan::PlacedSlice>& wanted,
     const auto& [to, target] = wanted[next.to];
     at::Tensor value;
     if (from == group_.rank()) {
-      const at::Tensor held = kept_->held[held_[next.from].entry].tensor.detach();
+      const at::Tensor held =
+          own_[held_[next.from].source]->held[held_[next.from].entry].tensor.detach();
       value = box_in(held.reshape(source.sizes), source, next.box).contiguous();
       if (to != from) group_.send(as_bytes(value), to);
     } else if (to == group_.rank()) {

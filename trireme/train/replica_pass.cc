@@ -25,6 +25,7 @@ void ReplicaRun::Impl::pass() {
   if (++generation_->batches == 1) world_.tell_first_step(progress_.step, facts_of_generation());
   announce(pass, verdict.reason);
   if (!pass.outcome.updated || !replicas_differed()) after_pass(pass);
+  keep_copies(pass);
   if (pass.outcome.regroup && !is_over()) standing_.enter(Standing::regrouping);
 }
 
@@ -168,6 +169,26 @@ void ReplicaRun::Impl::save_slices() {
   if (is_in_each_unit || (parts == 0 && !checkpoints_.has_slices())) return;
   save();
   checkpoints_.wait_for_all();
+}
+
+// A rank of one that has the whole state needs no copies.
+bool ReplicaRun::Impl::keeps_copies() const {
+  return world_.is_elastic() && options_.checkpoint.memory_every > 0 && group().size() > 1 &&
+         (engine().state_part().count > 0 || checkpoints_.has_slices());
+}
+
+void ReplicaRun::Impl::begin_copies() {
+  phase(Phase::checkpoint);
+  copies_.begin(present_state(), world_.identity().generation, group());
+}
+
+// The messages of a copy have the time of a step.
+void ReplicaRun::Impl::keep_copies(const Pass& pass) {
+  if (copies_.is_under_way()) copies_.finish(group());
+  const bool goes_on = !is_over() && !pass.outcome.regroup;
+  if (keeps_copies() && goes_on && pass.outcome.updated &&
+      progress_.step % options_.checkpoint.memory_every == 0)
+    begin_copies();
 }
 
 // Announces checkpoints that have become durable. At the end of a run, or after a request to stop,

@@ -38,7 +38,9 @@ ReplicaRun::End ReplicaRun::Impl::run(ReplicaGroups groups) {
     save_at_the_end();
     announce_saved();
   }
+  if (keeps_copies() && !is_over()) begin_copies();
   while (!is_over() && standing_.now() != Standing::regrouping) pass();
+  if (copies_.is_under_way()) copies_.finish(this->group());
   if (standing_.now() == Standing::regrouping) {
     save_slices();
     return End::regroup;
@@ -50,8 +52,12 @@ ReplicaRun::End ReplicaRun::Impl::run(ReplicaGroups groups) {
 // Releases everything that lasts only one generation, also of one that ended before bind().
 void ReplicaRun::Impl::unbind() {
   last_generation_ = world_.identity().generation;
-  if (is_torn()) {
+  copies_.leave_generation();
+  if (must_end()) {
     standing_.enter(Standing::torn);  // The caller does not continue with this object.
+  } else if (is_torn()) {
+    standing_.enter(Standing::going_back);
+    standing_.leave();
   } else if (standing_.is_bound()) {
     if (standing_.now() == Standing::in_step && world_.is_elastic()) model_.restore_buffers();
     kept_ = keep();
@@ -91,7 +97,10 @@ bool ReplicaRun::Impl::bind(ReplicaGroups groups) {
 // Forgets a part of the state that the others went on without, while this process was a spare.
 void ReplicaRun::Impl::enter_generation(const MeshRank& mesh) {
   const int generation = world_.identity().generation;
-  if (kept_ && kept_->in_slices && generation != last_generation_ + 1) kept_.reset();
+  if (generation != last_generation_ + 1) {
+    copies_.clear();
+    if (kept_ && kept_->in_slices) kept_.reset();
+  }
   last_generation_ = generation;
   // The place in a replica of the model: on the axes after that of the replicas.
   std::vector<int> place = mesh.coordinates;
@@ -143,29 +152,35 @@ FaultActions ReplicaRun::Impl::fault_actions() {
   return actions;
 }
 
-// Keeps the state. The tensors stay where they are.
-RunState ReplicaRun::Impl::keep() {
-  RunState kept;
-  kept.progress = progress_;
-  kept.progress.guard = guard_.state();
+// The state as a rank has it now. The tensors are those of engine and model.
+RunState ReplicaRun::Impl::present_state() {
+  RunState now;
+  now.progress = progress_;
+  now.progress.guard = guard_.state();
   const EngineState state = whole_state();
-  kept.counters = state.counters;
-  kept.rank = group().rank();
-  kept.part = engine().state_part();
+  now.counters = state.counters;
+  now.rank = group().rank();
+  now.part = engine().state_part();
   // An engine with one part of all may still lend its model's memory to the next one, which may
   // end before it has given the state back.
-  kept.in_slices = checkpoints_.has_slices() || kept.part.count > 0;
+  now.in_slices = checkpoints_.has_slices() || now.part.count > 0;
   for (const StateEntry& entry : state.tensors)
-    kept.in_slices = kept.in_slices || !entry.slice.is_whole();
-  if (kept.part.count == 0) kept.part = {kept.rank, group().size()};
+    now.in_slices = now.in_slices || !entry.slice.is_whole();
+  if (now.part.count == 0) now.part = {now.rank, group().size()};
   for (const StateEntry& entry : state.tensors) {
     if (is_of_one_rank(entry.kind))
-      kept.own.push_back(entry);
-    else if (kept.in_slices)
-      kept.held.push_back(held(entry));
+      now.own.push_back(entry);
+    else if (now.in_slices)
+      now.held.push_back(entry);
     else if (!is_of_model(entry.kind))
-      kept.tensors.by_name.emplace(name_in_file(entry, 0), entry.tensor);
+      now.tensors.by_name.emplace(name_in_file(entry, 0), entry.tensor);
   }
+  return now;
+}
+
+RunState ReplicaRun::Impl::keep() {
+  RunState kept = present_state();
+  for (StateEntry& entry : kept.held) entry = held(entry);
   return kept;
 }
 
@@ -203,7 +218,10 @@ bool ReplicaRun::Impl::resize() {
 // one for which it drew initial values.
 bool ReplicaRun::Impl::resume(bool goes_back) {
   phase(Phase::checkpoint);
-  auto found = checkpoints_.saver().restore(engine(), model_.averages(), kept_);
+  // The guard takes back what copies of steps behind the checkpoint belong to.
+  if (goes_back) copies_.clear();
+  auto found = checkpoints_.saver().restore(engine(), model_.averages(), kept_, copies_.parts());
+  if (!found || !found->from_memory) copies_.clear();
   if (!found) {
     // The replica has given its state up for a checkpoint, and that is gone.
     if (progress_.position != plan::DataPosition{} ||
@@ -227,6 +245,7 @@ bool ReplicaRun::Impl::resume(bool goes_back) {
   loader.seek(progress_.position);
   // The rest of an epoch may be too small for a larger batch.
   progress_.position = loader.position();
+  if (found->from_copies) from_checkpoint_ = FromCheckpoint{"resume", ""};
   if (found->from_memory) return found->goes_on;
   from_checkpoint_ = FromCheckpoint{goes_back ? "rollback" : "resume", found->path};
   if (course_->length().is_exceeded(progress_) && generation_->is_first())
@@ -258,6 +277,7 @@ void ReplicaRun::Impl::roll_back(const std::string& reason) {
   if (!checkpoints_.exist())
     throw Error(ErrorCode::internal, "train", reason + "; there is no checkpoint to go back to",
                 "checkpoint.every=\"100 steps\"");
+  if (copies_.is_under_way()) copies_.finish(group());
   listeners_.tell(monitor::GuardRecord{progress_.step, "rollback", reason});
   // There is no state until the new one is complete, in case a worker is lost meanwhile.
   standing_.enter(Standing::going_back);
@@ -310,7 +330,7 @@ ReplicaRun::ReplicaRun(const ReplicaSetting& setting) {
 ReplicaRun::~ReplicaRun() = default;
 ReplicaRun::End ReplicaRun::run(ReplicaGroups groups) { return impl_->run(std::move(groups)); }
 void ReplicaRun::unbind() { impl_->unbind(); }
-bool ReplicaRun::is_torn() const { return impl_->is_torn(); }
+bool ReplicaRun::is_torn() const { return impl_->must_end(); }
 int64_t ReplicaRun::committed() const { return impl_->committed(); }
 const ReplicaResult& ReplicaRun::result() const { return impl_->result(); }
 std::map<std::string, std::string> ReplicaRun::facts_of_model() const {

@@ -4,6 +4,7 @@
 #include <trireme/train/course.h>
 #include <trireme/train/generation.h>
 #include <trireme/train/listeners.h>
+#include <trireme/train/neighbour_copies.h>
 #include <trireme/train/replica_model.h>
 #include <trireme/train/replica_run.h>
 #include <trireme/train/replica_standing.h>
@@ -22,6 +23,8 @@ struct ReplicaRun::Impl {
   End run(ReplicaGroups groups);
   void unbind();
   bool is_torn() const { return generation_ && generation_->is_torn(); }
+  // A torn replica with copies of an earlier step goes back to these, or to a checkpoint.
+  bool must_end() const { return is_torn() && copies_.empty(); }
   int64_t committed() const { return standing_.has_state() ? progress_.step : -1; }
   const ReplicaResult& result() const { return report_.result(); }
   std::map<std::string, std::string> facts_of_model() const { return facts_of(model_.tensors()); }
@@ -49,6 +52,7 @@ struct ReplicaRun::Impl {
   void go_on(bool begins_to_tell);
   void roll_back(const std::string& reason);
   RunState keep();
+  RunState present_state();
   static StateEntry held(StateEntry entry);
   EngineState whole_state();
   RunFacts facts_for_checkpoints() const;
@@ -70,6 +74,9 @@ struct ReplicaRun::Impl {
   void save_at_the_end();
   void save_slices();
   void announce_saved();
+  bool keeps_copies() const;
+  void begin_copies();
+  void keep_copies(const Pass& pass);
 
   bool is_done() const { return course_->length().is_done(progress_); }
   bool is_over() const { return is_done() || progress_.stopping; }
@@ -111,6 +118,7 @@ struct ReplicaRun::Impl {
   // These live for a generation, or for the whole run if the job is not elastic.
   std::optional<Generation> generation_;
   std::optional<RunState> kept_;           // Exists between two generations.
+  NeighbourCopies copies_;                 // The messages under way are of one generation.
   int last_generation_ = -1;               // The last one that this replica came to.
   std::optional<std::vector<int>> place_;  // In a replica of the model that is divided.
   bool has_moved_ = false;  // It came to another place, and has not got a state there yet.

@@ -22,7 +22,7 @@ const std::array<StandingRow, kStandings>& standing_table() {
       {parted, "parted", {rejoining}},
       {rejoining, "rejoining", {between_steps, parted}},
       {between_steps, "between_steps", {in_step, going_back, regrouping, finished, parted, torn}},
-      {in_step, "in_step", {between_steps, parted, torn}},
+      {in_step, "in_step", {between_steps, going_back, parted, torn}},
       {going_back, "going_back", {between_steps, fresh}},
       {regrouping, "regrouping", {parted, torn}},
       {finished, "finished", {parted, torn}},

@@ -33,6 +33,8 @@ struct RunState {
   StateView held;  // Also those of the model, as copies. Without tensors of single ranks.
   StatePart part;  // The part that this is.
   int rank = 0;    // The rank in the generation that had this state.
+  // The generation that made a copy of this part (neighbour_copies.h); -1: it is no copy.
+  int generation = -1;
 };
 
 // Facts of the data and the run that a checkpoint must fit.
@@ -84,18 +86,22 @@ class Saver {
   // is neither. With a kept state, tensors of single ranks stay as they are. Throws
   // Error(invalid_argument) that names the tensor or the fact in which checkpoint and run differ,
   // on every rank.
+  // Parts in `copies` are of earlier steps. If the kept states do not make up one, the newest step
+  // counts of which every part is among them, unless a checkpoint is newer.
   struct Restored {
     Progress progress;
     // The names in a file of the tensors that are the same on every rank and were found.
     std::set<std::string> found;
     std::string path;  // Only rank 0 has it.
     bool from_memory = false;
+    bool from_copies = false;  // Then from_memory is true too.
     // The run goes on from another generation, from its memory or back from a checkpoint.
     bool goes_on = false;
     int64_t bytes_read = 0;  // By this rank, of tensors' files, if it read slices.
   };
   std::optional<Restored> restore(Engine& engine, const StateView& of_run,
-                                  std::optional<RunState> kept = std::nullopt);
+                                  std::optional<RunState> kept = std::nullopt,
+                                  const std::vector<const RunState*>& copies = {});
   // COLLECTIVE: every rank's own state is collected unless all ranks write. Call it after the
   // engine's prepare_to_read(). `state` has the engine's tensors and those of the run. A rank
   // continues once its tensors are copied. `evaluation` belongs to this step; it is JSON with a
@@ -116,7 +122,9 @@ class Saver {
   void check_facts(const checkpoint::Manifest& manifest) const;
   std::optional<RunState> read(const StateView& model);
   std::optional<Restored> restore_parts(Engine& engine, const StateView& of_run,
-                                        const std::optional<RunState>& kept);
+                                        const RunState* kept,
+                                        const std::vector<const RunState*>& copies);
+  int64_t newest_saved_step() const;
   StateView wanted_of_model(const StateView& state) const;
   std::pair<StateView, StateView> divided(const StateView& state) const;
   std::optional<Restored> restore_slices(Engine& engine, const StateView& of_run, bool must_find);

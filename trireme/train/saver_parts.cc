@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 
 #include <trireme/base/log.h>
+#include <trireme/checkpoint/step_name.h>
 #include <trireme/comm/dtype.h>
 #include <trireme/train/parts_in_memory.h>
 #include <trireme/train/saver.h>
@@ -12,15 +13,23 @@ namespace trireme {
 
 // The ranks take their parts from each other's memory, or find that they cannot.
 std::optional<Saver::Restored> Saver::restore_parts(Engine& engine, const StateView& of_run,
-                                                    const std::optional<RunState>& kept) {
-  const PartsInMemory parts(kept ? &*kept : nullptr, group_);
+                                                    const RunState* kept,
+                                                    const std::vector<const RunState*>& copies) {
+  std::vector<const RunState*> own = copies;
+  if (kept && kept->in_slices) own.insert(own.begin(), kept);
+  const int64_t saved_step = broadcast_value(group_, {{"step", newest_saved_step()}})["step"];
+  const PartsInMemory parts(own, saved_step, group_);
   if (!parts.missing().empty()) {
     if (group_.rank() == 0)
       log_warning("{}: all go back to the newest checkpoint", parts.missing());
     return std::nullopt;
   }
-  Json head = kept ? head_of(*kept, /*from_memory=*/true) : Json();
+  const bool is_first = group_.rank() == parts.first_holder();
+  Json head = is_first ? head_of(parts.first_part(), /*from_memory=*/true) : Json();
   head = broadcast_value(group_, head, parts.first_holder());
+  if (parts.are_copies() && group_.rank() == 0)
+    log_warning("{}: all go back to step {}, of which workers that are left have copies",
+                parts.lost(), head["step"].get<int64_t>());
   parts.complete(head["counters"]);
   parts.fill(wanted_of_model(engine.state().tensors));
   engine.begin_load({head["counters"], parts.others(), /*model_is_new=*/true});
@@ -42,11 +51,21 @@ std::optional<Saver::Restored> Saver::restore_parts(Engine& engine, const StateV
   }
   parts.fill(of_first);
   restored.found.merge(fill(whole_ones, saved, /*only_common=*/true, group_));
-  if (kept) take_own(all, kept->own);
+  if (kept && !parts.are_copies()) take_own(all, kept->own);
   engine.end_load();
   restored.progress = progress_in(head);
   restored.from_memory = restored.goes_on = true;
+  restored.from_copies = parts.are_copies();
   return restored;
+}
+
+// The step of the newest checkpoint, where this rank writes them; -1 if there is none. A
+// checkpoint that is being written counts when it is done.
+int64_t Saver::newest_saved_step() const {
+  if (group_.rank() > 0 || !writer_) return -1;
+  writer_->wait();
+  const auto steps = checkpoint::steps_in(checkpoint::disk(), writer_->path());
+  return steps.empty() ? -1 : steps.front();
 }
 
 // The tensors of the model that this rank reads: its slices, and on rank 0 the whole ones, which

@@ -138,11 +138,16 @@ std::optional<RunState> Saver::read(const StateView& model) {
 }
 
 std::optional<Saver::Restored> Saver::restore(Engine& engine, const StateView& of_run,
-                                              std::optional<RunState> kept) {
+                                              std::optional<RunState> kept,
+                                              const std::vector<const RunState*>& copies) {
   const bool in_slices = learn_slices(joined(engine.state().tensors, of_run));
-  const bool has_parts = any_rank(kept && kept->in_slices, group_);
+  // A whole state that some rank kept is newer than all copies.
+  const bool is_whole = any_rank(kept && !kept->in_slices, group_);
+  const bool has_parts =
+      any_rank((kept && kept->in_slices) || (!is_whole && !copies.empty()), group_);
   if (has_parts)
-    if (auto restored = restore_parts(engine, of_run, kept)) return restored;
+    if (auto restored = restore_parts(engine, of_run, kept ? &*kept : nullptr, copies))
+      return restored;
   // A part of the state was lost with the workers that had it.
   const bool gives_up = has_parts;
   if (gives_up) kept.reset();

@@ -41,6 +41,11 @@ void check_elastic(const TrainerOptions& o, const membership::Elastic& elastic) 
     refuse_option(fmt::format("units of {} workers (--unit), where {} {} a copy of the model",
                               elastic.unit, unit, unit == 1 ? "worker has" : "workers have"),
                   unit == 1 ? "no --unit" : fmt::format("--unit {}", unit));
+  if (o.checkpoint.memory_every > 0 && !can.divides)
+    refuse_option(fmt::format("checkpoint.memory_every is {}, but under strategy '{}' each worker "
+                              "has the whole state",
+                              o.checkpoint.memory_every, o.strategy),
+                  "checkpoint.memory_every=0");
   check_sizes(o, elastic.minimum, elastic.maximum);
   if (o.local.steps > 1)
     refuse_option(fmt::format("strategy.local_steps of {} in an elastic job", o.local.steps),
@@ -207,6 +212,10 @@ Report Trainer::run(const Job& job, std::shared_ptr<const Source> train,
   if (!world_.is_elastic() && options_.resize.batch != "keep")
     refuse_option("elastic.batch scale in a job whose number of workers stays",
                   "trireme train ... --elastic MIN:MAX, or elastic.batch=keep");
+  if (!world_.is_elastic() && options_.checkpoint.memory_every > 0)
+    refuse_option(fmt::format("checkpoint.memory_every is {}, but a lost worker ends this job",
+                              options_.checkpoint.memory_every),
+                  "trireme train ... --elastic MIN:MAX, or checkpoint.memory_every=0");
   const auto started = std::chrono::steady_clock::now();
   const double began = options_.started_at;
   monitor::PssSampler pss;

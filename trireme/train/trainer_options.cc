@@ -129,6 +129,13 @@ config::Rows rows_of(const CheckpointOptions*) {
             .meaning = "The number of checkpoints with the lowest loss on the held-out samples "
                        "that stay too. Only those saved right after an evaluation count.",
             .range = config::count_from(0)}),
+       config::row(
+           &O::memory_every,
+           {.name = "checkpoint.memory_every",
+            .meaning = "Elastic jobs whose workers have parts of the model (mesh.*, shard.level): "
+                       "steps between copies of each worker's part in the memory of another "
+                       "worker, from which a lost part comes back (docs/recovery.md); 0: none.",
+            .range = config::at_least(0)}),
        config::row(&O::background,
                    {.name = "checkpoint.background",
                     .meaning = "Continue to train while a copy in memory is written; false: "

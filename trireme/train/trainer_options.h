@@ -39,6 +39,9 @@ struct CheckpointOptions {
   int keep_best = 0;
   // Training continues while a copy is written.
   bool background = true;
+  // In an elastic job whose ranks have parts of the state: the steps between copies of each rank's
+  // part in the memory of another one (neighbour_copies.h); 0: none.
+  int64_t memory_every = 0;
   // The ranks that write a part each. hosts: the first rank of each host. ranks: every
   // rank; nothing is then sent between ranks, but a checkpoint is lost if any rank is
   // lost while it is written.
