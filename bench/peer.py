@@ -6,6 +6,8 @@
       training steps under torch.distributed.pipelining, with one stage in each rank
   peer.py sharded --model mlpbig --kind fsdp --steps 10
       training steps with Adam under FSDP2, ZeroRedundancyOptimizer or DDP
+  peer.py memory --model resnet18 --kind checkpoint --batch 8 --ranks 1 --steps 3
+      training steps of one process, with torch.utils.checkpoint or plain
   peer.py all_reduce --bytes 4096 --steps 200
       c10d's all_reduce over Gloo
   peer.py rpc --bytes 4096 --steps 1000 [--transport uv]
@@ -31,7 +33,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.rpc as rpc
 import torch.nn.functional as F
-from peer_divided import SCHEDULES, SHARDS, pipeline_step, sharded_step
+from peer_divided import (MEMORY, SCHEDULES, SHARDS, memory_step, pipeline_step, sharded_step)
 from peer_models import MODELS
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
@@ -101,6 +103,9 @@ def run_rank(rank, host, port, arguments):
     elif arguments.command == "pipeline":
         figures = measure(pipeline_step(arguments.model, arguments.batch, arguments.schedule,
                                         arguments.microbatches, arguments.cut), arguments.steps)
+    elif arguments.command == "memory":
+        step = memory_step(arguments.model, arguments.batch, arguments.kind)
+        figures = measure(step, arguments.steps)
     elif arguments.command == "sharded":
         step = sharded_step(arguments.model, arguments.batch, arguments.kind)
         figures = measure(step, arguments.steps)
@@ -154,7 +159,7 @@ def first_step(model):
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=["step", "pipeline", "sharded", "all_reduce",
+    parser.add_argument("command", choices=["step", "pipeline", "sharded", "memory", "all_reduce",
                                             "rpc", "first-step"])
     parser.add_argument("--model", choices=MODELS)
     parser.add_argument("--bytes", type=int)
@@ -172,7 +177,7 @@ def main():
     parser.add_argument("--microbatches", type=int)
     parser.add_argument("--cut", type=lambda text: [int(size) for size in text.split("+")],
                         help="pipeline: the blocks of each part, such as 4+5")
-    parser.add_argument("--kind", choices=SHARDS)
+    parser.add_argument("--kind", choices=SHARDS + MEMORY)
     parser.add_argument("--rank", type=int,
                         help="run only this rank, which meets the others at --store")
     parser.add_argument("--store", metavar="HOST:PORT")

@@ -1,5 +1,6 @@
-"""PyTorch's side of the parts `pipeline` and `shards`: torch.distributed.pipelining, FSDP2 and
-ZeroRedundancyOptimizer, as the documentation of PyTorch sets them up."""
+"""PyTorch's side of the parts `pipeline`, `shards` and `memory`: torch.distributed.pipelining,
+FSDP2, ZeroRedundancyOptimizer and torch.utils.checkpoint, as the documentation of PyTorch sets them
+up."""
 
 import torch
 import torch.distributed as dist
@@ -10,11 +11,13 @@ from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.distributed.pipelining import (PipelineStage, Schedule1F1B, ScheduleGPipe,
                                           ScheduleInterleavedZeroBubble, ScheduleZBVZeroBubble)
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint
 
 # name -> (the class, the parts of the model on each stage)
 SCHEDULES = {"gpipe": (ScheduleGPipe, 1), "1f1b": (Schedule1F1B, 1),
              "zb": (ScheduleInterleavedZeroBubble, 1), "zbv": (ScheduleZBVZeroBubble, 2)}
 SHARDS = ("fsdp", "zero", "ddp")
+MEMORY = ("plain", "checkpoint")
 
 
 def pipeline_step(model_name, batch, schedule, microbatches, cut=None):
@@ -67,6 +70,29 @@ def sharded_step(model_name, batch, kind):
     def step():
         optimizer.zero_grad(set_to_none=True)
         F.cross_entropy(model(inputs), targets.flatten()).backward()
+        optimizer.step()
+
+    return step
+
+
+def memory_step(model_name, batch, kind):
+    """Returns a training step of one process that keeps activations, or recomputes each block."""
+    torch.manual_seed(1)
+    make_model, make_batch = MODELS[model_name]
+    model = make_model()
+    blocks = parts_of(model, None)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9, fused=True)
+    inputs, targets = make_batch(batch)
+
+    def output():
+        x = inputs
+        for block in blocks:
+            x = checkpoint(block, x, use_reentrant=False) if kind == "checkpoint" else block(x)
+        return x
+
+    def step():
+        optimizer.zero_grad(set_to_none=True)
+        F.cross_entropy(output(), targets.flatten()).backward()
         optimizer.step()
 
     return step

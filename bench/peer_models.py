@@ -105,14 +105,19 @@ class Gpt(nn.Module):
 
 
 def parts_of(model, count, cut=None):
-    """Returns the model as `count` modules that follow each other. `cut`: the blocks of each, or
-    None for equally many; a block is a layer with its activation, or a transformer's block."""
-    if isinstance(model, Gpt):
+    """Returns the model as `count` modules that follow each other, or as its blocks if `count` is
+    None. `cut`: the blocks of each, or None for equally many; a block is a layer with its
+    activation, or a transformer's or residual network's block."""
+    if any(isinstance(child, ResidualBlock) for child in model.children()):
+        layers = list(model)
+        blocks = [nn.Sequential(*layers[:4]), *layers[4:-3], nn.Sequential(*layers[-3:])]
+    elif isinstance(model, Gpt):
         blocks = [Embedding(model), *model.blocks, Head(model)]
     else:
         layers = list(model)
         starts = [i for i, layer in enumerate(layers) if isinstance(layer, nn.Linear)]
         blocks = [nn.Sequential(*layers[a:b]) for a, b in zip(starts, starts[1:] + [len(layers)])]
+    count = count or len(blocks)
     if cut is None:
         ends = [round(len(blocks) * (part + 1) / count) for part in range(count)]
         cut = [end - start for start, end in zip([0] + ends, ends)]
@@ -127,8 +132,8 @@ def images(*shape, classes=10):
     return torch.randn(*shape), torch.randint(classes, (shape[0],))
 
 
-def texts(size):
-    return torch.randint(8192, (size, 128)), torch.randint(8192, (size * 128,))
+def texts(size, vocabulary=8192):
+    return (torch.randint(vocabulary, (size, 128)), torch.randint(vocabulary, (size * 128,)))
 
 
 # name -> (the model, the batch and the targets of one rank, for a number of samples)
@@ -139,5 +144,6 @@ MODELS = {
     "chain": (lambda: mlp(1024, [1024] * 8), lambda size=128: images(size, 1024)),
     "cnn": (cnn, lambda size=32: images(size, 3, 32, 32)),
     "gpt": (Gpt, lambda size=8: texts(size)),
+    "gptdeep": (lambda: Gpt(layers=16, vocabulary=512), lambda size=8: texts(size, 512)),
     "resnet18": (resnet18, lambda size=8: images(size, 3, 224, 224, classes=1000)),
 }

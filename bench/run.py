@@ -30,6 +30,7 @@ from checkpoints import measure_checkpoints
 from contenders import PYTHON, ROOT, TRIREME, progress
 from divided import MICROBATCHES, measure_pipelines, measure_shards
 from links import measure_compression, measure_compression_loss, measure_links
+from memory import BATCHES, measure_memory
 from parts import (FEWEST_ROUNDS, measure_collectives, measure_noise, measure_requests,
                    measure_scale, measure_startup, measure_steps)
 from recovery import measure_recovery
@@ -38,16 +39,18 @@ from report import markdown, table
 PAGE = ROOT / "docs/benchmarks.md"
 # Part -> the title of its section. The page has the sections in this order.
 PARTS = {"noise": "Noise", "step": "Training step", "scale": "Scale",
-         "pipeline": "Pipelines", "shards": "Shards", "startup": "Start",
+         "pipeline": "Pipelines", "shards": "Shards", "memory": "Memory",
+         "startup": "Start",
          "checkpoint": "Checkpoints", "recovery": "Recovery", "collectives": "all_reduce",
          "requests": "Requests", "links": "Links between hosts",
          "compression": "Compression on a slow link", "compression-loss": "Loss with compression",
          "build": "Build"}
 PARTS_ON_DEMAND = ("build",)
 MODELS = ("tiny", "mlp", "mlpbig", "cnn", "gpt")
-ON_DEMAND = ("resnet18", "chain")  # A step of resnet18 takes seconds; chain is for pipelines.
+ON_DEMAND = ("resnet18", "chain", "gptdeep")
+# A step of resnet18 takes seconds; chain is for pipelines, and gptdeep for memory.
 # Each takes 2 seconds or less, except the last.
-REPETITIONS = {"tiny": 200, "mlp": 40, "mlpbig": 10, "cnn": 20, "gpt": 4, "chain": 5, "resnet18": 3,
+REPETITIONS = {"tiny": 200, "mlp": 40, "mlpbig": 10, "cnn": 20, "gpt": 4, "chain": 5, "gptdeep": 3, "resnet18": 3,
                "4 KB": 1000, "1 MB": 300, "25 MB": 40, "100 MB": 10, "slow link": 8}
 
 
@@ -57,7 +60,7 @@ def main():
     parser.add_argument("parts", nargs="*", metavar="PART",
                         help=f"{', '.join(PARTS)} (default: all but build)")
     parser.add_argument("--model", action="append", choices=MODELS + ON_DEMAND,
-                        help="a model for the parts step, scale and pipeline (chain, gpt); may be "
+                        help="a model for the parts step, scale, pipeline (chain, gpt) and memory; may be "
                              "repeated (default: all but resnet18; scale: mlp)")
     parser.add_argument("--rounds", type=int, default=FEWEST_ROUNDS,
                         help=f"rounds of each comparison (default: {FEWEST_ROUNDS})")
@@ -92,6 +95,8 @@ def main():
             [name for name in arguments.model or MICROBATCHES if name in MICROBATCHES], rounds,
             steps),
         "shards": lambda: measure_shards(rounds, steps),
+        "memory": lambda: measure_memory(
+            [name for name in arguments.model or BATCHES if name in BATCHES], rounds, steps),
         "startup": lambda: measure_startup(rounds),
         "checkpoint": lambda: measure_checkpoints(rounds),
         "recovery": lambda: measure_recovery(rounds),

@@ -59,6 +59,7 @@ TEST(ModelShapes, CountTheParametersOfTheSuite) {
 // The counts of the weights that OpenAI published. The paper's table 2 has 117 M to 1,542 M, which
 // the authors later corrected.
 TEST(ModelShapes, CountTheParametersOfGpt2) {
+  EXPECT_EQ(parameters_of("gptdeep"), 12'931'584);
   EXPECT_EQ(parameters_of("gpt2"), 124'439'808);
   EXPECT_EQ(parameters_of("gpt2-medium"), 354'823'168);
   EXPECT_EQ(parameters_of("gpt2-large"), 774'030'080);

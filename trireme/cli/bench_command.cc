@@ -143,6 +143,7 @@ int bench_step(const BenchArguments& arguments) {
                 "1 or more");
   const plan::DivisionOptions division = arguments.mesh.division();
   if (arguments.mesh.is_wanted()) plan::mesh_of(division.mesh, std::max(1, arguments.workers));
+  arguments.mesh.memory();
   std::vector<std::string> words{"step",
                                  "--model",
                                  arguments.model,

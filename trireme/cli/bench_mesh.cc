@@ -1,4 +1,5 @@
 #include <trireme/base/error.h>
+#include <trireme/base/units.h>
 #include <trireme/cli/bench_mesh.h>
 #include <trireme/plan/mesh_plan.h>
 #include <charconv>
@@ -42,10 +43,19 @@ void BenchMesh::add_to(Command command, bool described) {
   command.option("--shard-level", shard_level,
                  text("State that replicas divide among them: 1, 2 or 3 (docs/sharding.md)"));
   command.option("--optimizer", optimizer, text("sgd (default, with momentum) or adam"));
+  command.option("--memory-policy", memory_policy,
+                 text("Where activations are, as memory.policy: none, recompute, swap or auto"));
+  command.option("--memory-budget", memory_budget, text("Activations of a replica, e.g. 64MB"));
+  command.option("--swap-dir", swap_dir, text("The folder of swapped activations"));
 }
 
 std::vector<std::string> BenchMesh::words() const {
   std::vector<std::string> words = {"--optimizer", optimizer};
+  if (has_memory_policy()) {
+    words.insert(words.end(),
+                 {"--memory-policy", memory_policy, "--memory-budget", memory_budget});
+    if (!swap_dir.empty()) words.insert(words.end(), {"--swap-dir", swap_dir});
+  }
   if (!is_wanted()) return words;
   if (!axes.empty()) words.insert(words.end(), {"--mesh", axes});
   words.insert(words.end(), {"--schedule", schedule, "--microbatches",
@@ -71,6 +81,15 @@ plan::DivisionOptions BenchMesh::division() const {
   division.shard.level = shard_level;
   plan::pipeline_of(division);
   return division;
+}
+
+MemoryOptions BenchMesh::memory() const {
+  MemoryOptions memory;
+  memory.policy = memory_policy;
+  memory.budget = parse_bytes(memory_budget);
+  memory.swap_dir = swap_dir;
+  check(memory);
+  return memory;
 }
 
 }  // namespace trireme::cli

@@ -18,6 +18,7 @@ struct GptSizes {
 // have 64 features each, as in the weights that OpenAI published.
 constexpr std::array kGptSizes = {
     GptSizes{"gpt", 6, 256, 8, 8192, 128, 0},
+    GptSizes{"gptdeep", 16, 256, 8, 512, 128, 0},
     GptSizes{"gpt2", 12, 768, 12, 50257, 1024, 1},
     GptSizes{"gpt2-medium", 24, 1024, 16, 50257, 1024, 1},
     GptSizes{"gpt2-large", 36, 1280, 20, 50257, 1024, 1},
@@ -99,7 +100,7 @@ InputSpec input_of_gpt(const ModelOptions& options) {
 
 Family gpt_family() {
   return {.names = {"gpt"},
-          .presets = {"gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl"},
+          .presets = {"gptdeep", "gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl"},
           .keys = {"model.layers", "model.width", "model.heads", "model.vocabulary",
                    "model.context", "model.tied"},
           .takes_tokens = true,
@@ -107,7 +108,7 @@ Family gpt_family() {
           .add_shapes = add_gpt,
           .default_input = input_of_gpt,
           .default_batch = [](const ModelOptions& options) -> int64_t {
-            return options.name == "gpt" ? 8 : 1;
+            return options.name == "gpt" || options.name == "gptdeep" ? 8 : 1;
           }};
 }
 

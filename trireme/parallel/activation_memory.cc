@@ -9,6 +9,21 @@
 #include <algorithm>
 
 namespace trireme {
+namespace {
+
+RecomputeStep::Kind step_kind_of(plan::MemoryKind kind) {
+  switch (kind) {
+    case plan::MemoryKind::forward_all: return RecomputeStep::Kind::save;
+    case plan::MemoryKind::forward_checkpoint: return RecomputeStep::Kind::keep_inputs;
+    case plan::MemoryKind::forward_nothing: return RecomputeStep::Kind::pass;
+    case plan::MemoryKind::backward: return RecomputeStep::Kind::backward;
+    default:
+      throw Error(ErrorCode::internal, "parallel", "a nested plan neither swaps nor compresses");
+  }
+}
+
+}  // namespace
+
 ActivationMemory::ActivationMemory(const Model& model, ReplicaRandom* random)
     : ActivationMemory(blocks_of(model), storages_of(*model.module), random) {
   inputs_ = model.inputs;
@@ -26,7 +41,8 @@ ActivationMemory::ActivationMemory(std::vector<Block> blocks, StorageSet of_mode
 ActivationMemory::~ActivationMemory() = default;
 
 void ActivationMemory::decide(const std::vector<plan::MemoryDecision>& decisions,
-                              const SwapOptions& swap) {
+                              const SwapOptions& swap,
+                              const std::vector<plan::MemoryOperation>& operations) {
   if (decisions.size() != blocks_.size())
     throw Error(
         ErrorCode::invalid_argument, "parallel",
@@ -40,6 +56,26 @@ void ActivationMemory::decide(const std::vector<plan::MemoryDecision>& decisions
   if (any(plan::MemoryDecision::compress) && !small_.place)
     small_.place = make_bfloat16_place(kLeastMovedBytes, bytes_);
   decisions_ = decisions;
+  nested_ = operations.empty() ? std::nullopt : std::optional(nested(operations));
+}
+
+ActivationMemory::Nested ActivationMemory::nested(
+    const std::vector<plan::MemoryOperation>& operations) const {
+  Nested nested{std::vector<bool>(blocks_.size()), {}};
+  std::vector<RecomputeStep> steps;
+  bool is_forward = true;  // Before the loss.
+  for (const plan::MemoryOperation& operation : operations) {
+    using enum plan::MemoryKind;
+    if (operation.kind == loss) is_forward = false;
+    const auto block = static_cast<size_t>(operation.block);
+    if (operation.kind == loss || decisions_[block] == plan::MemoryDecision::keep) continue;
+    if (is_forward)
+      nested.keeps_inputs[block] = operation.kind == forward_checkpoint;
+    else
+      steps.push_back({step_kind_of(operation.kind), block});
+  }
+  nested.steps = std::make_shared<const std::vector<RecomputeStep>>(std::move(steps));
+  return nested;
 }
 
 std::shared_ptr<const KeeperSetting> ActivationMemory::keeper(
@@ -58,9 +94,11 @@ at::Tensor ActivationMemory::output_of(const Batch& batch, const Surroundings& s
   const auto of_batch = std::make_shared<const StorageSet>(storages_of(batch));
   Tensors tensors;
   for (const std::string& name : inputs_) tensors.push_back(batch.tensor(name));
+  const auto pass =
+      nested_ ? std::make_shared<RecomputedPass>(blocks_.size(), nested_->steps) : nullptr;
   for (size_t i = 0; i < blocks_.size(); ++i)
-    tensors =
-        run(i, tensors, keeper("the block '" + blocks_[i].name + "'", i, of_batch), surroundings);
+    tensors = run(i, tensors, keeper("the block '" + blocks_[i].name + "'", i, of_batch),
+                  surroundings, pass.get());
   return only_output(blocks_, tensors);
 }
 
@@ -86,7 +124,7 @@ ActivationMemory::Holds ActivationMemory::hold(const Tensors& tensors, const Bat
 
 Tensors ActivationMemory::run(size_t block, const Tensors& inputs,
                               std::shared_ptr<const KeeperSetting> keeper,
-                              const Surroundings& surroundings) {
+                              const Surroundings& surroundings, RecomputedPass* pass) {
   const auto under = [&](SavedTensorKeeper& saved) {
     const SavedTensorScope scope(&saved);
     return blocks_[block].forward(inputs);
@@ -97,6 +135,9 @@ Tensors ActivationMemory::run(size_t block, const Tensors& inputs,
   };
   switch (decisions_[block]) {
     case plan::MemoryDecision::recompute:
+      if (pass != nullptr)
+        return pass->run(block, recomputed_[block], inputs, std::move(keeper), surroundings,
+                         nested_->keeps_inputs[block]);
       return recomputed_[block](inputs, std::move(keeper), surroundings);
     case plan::MemoryDecision::swap: return in(file_);
     case plan::MemoryDecision::compress: return in(small_);

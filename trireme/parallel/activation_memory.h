@@ -10,6 +10,7 @@
 #include <trireme/tensor/swap_store.h>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,7 +34,9 @@ class ActivationMemory {
   const std::vector<Block>& blocks() const { return blocks_; }
   // At the beginning every block is kept. Throws Error(invalid_argument) unless there is one
   // decision for each block, and Error(io) if the folder of swapped blocks cannot be used.
-  void decide(const std::vector<plan::MemoryDecision>& decisions, const SwapOptions& swap);
+  // `operations`: those of a plan that is nested, else none. Only output_of(batch) follows them.
+  void decide(const std::vector<plan::MemoryDecision>& decisions, const SwapOptions& swap,
+              const std::vector<plan::MemoryOperation>& operations = {});
   const std::vector<plan::MemoryDecision>& decisions() const { return decisions_; }
 
   // Runs the blocks one after the other.
@@ -58,8 +61,9 @@ class ActivationMemory {
   const ActivationBytes& bytes() const { return *bytes_; }
 
  private:
+  // `pass`: that of a nested plan, or null.
   Tensors run(size_t block, const Tensors& inputs, std::shared_ptr<const KeeperSetting> keeper,
-              const Surroundings& surroundings);
+              const Surroundings& surroundings, RecomputedPass* pass = nullptr);
   // For a run of a block, or of the code behind the last one.
   std::shared_ptr<const KeeperSetting> keeper(const std::string& place, size_t block,
                                               std::shared_ptr<const StorageSet> of_batch) const;
@@ -68,6 +72,12 @@ class ActivationMemory {
   std::vector<Block> blocks_;
   std::vector<plan::MemoryDecision> decisions_;
   std::vector<RecomputedBlock> recomputed_;
+  struct Nested {
+    std::vector<bool> keeps_inputs;                           // [block] In the first forward.
+    std::shared_ptr<const std::vector<RecomputeStep>> steps;  // Those after it.
+  };
+  Nested nested(const std::vector<plan::MemoryOperation>& operations) const;
+  std::optional<Nested> nested_;  // Of a plan that is nested.
   std::shared_ptr<ActivationBytes> bytes_ = std::make_shared<ActivationBytes>();
   std::shared_ptr<const StorageSet> of_model_;
   struct Place {

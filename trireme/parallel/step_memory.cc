@@ -8,6 +8,7 @@
 #include <trireme/parallel/agreement.h>
 #include <trireme/parallel/step_memory.h>
 #include <trireme/parallel/sync_batch_norm.h>
+#include <algorithm>
 #include <map>
 #include <string_view>
 #include <utility>
@@ -27,9 +28,27 @@ Json told_plan(const plan::MemoryPlan& plan) {
   Json decisions = Json::array();
   for (const plan::BlockMemory& block : plan.blocks)
     decisions.push_back(static_cast<int>(block.decision));
+  Json operations = Json::array();  // Decisions say the same, unless the plan is nested.
+  if (plan.is_nested)
+    for (const plan::MemoryOperation& each : plan.operations)
+      operations.push_back({static_cast<int>(each.kind), each.block});
   return {{"decisions", std::move(decisions)},
+          {"operations", std::move(operations)},
           {"read_from", plan.read_from()},
-          {"peak_bytes", plan.peak_bytes}};
+          {"peak_bytes", plan.peak_bytes},
+          {"slowdown", plan.slowdown()}};
+}
+
+// "; block 'layer0' runs forward up to 4 times", for a nested plan.
+std::string most_runs_as_text(const std::vector<plan::MemoryOperation>& operations,
+                              const std::vector<Block>& blocks) {
+  std::vector<int> runs(blocks.size());
+  for (const plan::MemoryOperation& each : operations)
+    if (plan::is_forward(each.kind)) ++runs[static_cast<size_t>(each.block)];
+  const auto most = std::ranges::max_element(runs);
+  if (operations.empty() || *most <= 2) return {};
+  return fmt::format("; block '{}' runs forward {} times",
+                     blocks[static_cast<size_t>(most - runs.begin())].name, *most);
 }
 
 }  // namespace
@@ -66,14 +85,22 @@ void StepMemory::follow(const Json& plan) {
   for (const Json& decision : plan["decisions"])
     decisions.push_back(static_cast<plan::MemoryDecision>(decision.get<int>()));
   predicted_bytes_ = plan["peak_bytes"];
+  predicted_slowdown_ = plan["slowdown"];
   SwapOptions swap;
   swap.folder = setting_.memory.swap_dir;
   swap.limit_bytes = predicted_bytes_;
   swap.read_from = plan["read_from"].get<std::vector<int>>();
-  memory_.decide(decisions, swap);
+  std::vector<plan::MemoryOperation> operations;
+  for (const Json& operation : plan["operations"])
+    operations.push_back(
+        {static_cast<plan::MemoryKind>(operation[0].get<int>()), operation[1].get<int>()});
+  memory_.decide(decisions, swap, operations);
   if (setting_.group->rank() == 0)
-    log_info("memory.policy {}: activations take {} at most; blocks: {}", setting_.memory.policy,
-             format_bytes(predicted_bytes_), counts_as_text(decisions));
+    log_info(
+        "memory.policy {}: activations take {} at most, and the blocks {:.2f}x their time; "
+        "blocks: {}{}",
+        setting_.memory.policy, format_bytes(predicted_bytes_), predicted_slowdown_,
+        counts_as_text(decisions), most_runs_as_text(operations, memory_.blocks()));
 }
 
 plan::MemoryPlan StepMemory::planned(const Batch& pass) {
@@ -87,7 +114,9 @@ plan::MemoryPlan StepMemory::planned(const Batch& pass) {
   const plan::BlockMemory loss = measures.back();
   measures.pop_back();
   add_loss(measures.back(), loss);
-  return plan::plan_memory(std::move(measures), memory_plan_options(setting_.memory));
+  plan::MemoryPlanOptions options = memory_plan_options(setting_.memory);
+  options.can_nest = true;
+  return plan::plan_memory(std::move(measures), options);
 }
 
 plan::MemoryPlanOptions memory_plan_options(const MemoryOptions& asked) {
@@ -95,7 +124,7 @@ plan::MemoryPlanOptions memory_plan_options(const MemoryOptions& asked) {
   options.policy = asked.policy;
   options.budget_bytes = asked.budget;
   options.rules = parse_memory_rules(asked.rules);
-  options.can_nest = false;          // Blocks run forward at most twice.
+  options.can_nest = false;          // A stage's blocks run forward at most twice.
   options.counts_gradients = false;  // The budget is that of activations.
   options.least_moved_bytes = kLeastMovedBytes;
   options.compressed_fraction = 0.5;
@@ -122,6 +151,7 @@ at::Tensor StepMemory::loss_of(const Batch& pass) {
   const auto loss = [&](const at::Tensor& output) { return setting_.loss(output, pass); };
   if (is_ready_) {
     const at::Tensor output = memory_.output_of(pass, surroundings());
+    const auto held = memory_.hold({output}, pass);  // The loss has both.
     return memory_.keep("the loss", pass, [&] { return loss(output); });
   }
   const auto whole = [&] { return loss(trireme::output_of(setting_.model, pass)); };
@@ -133,6 +163,7 @@ MemoryUse StepMemory::use() const {
   MemoryUse use;
   use.activation_bytes = memory_.bytes().peak();
   use.predicted_activation_bytes = predicted_bytes_;
+  use.predicted_slowdown = predicted_slowdown_;
   for (const at::Tensor& parameter : setting_.model.module->parameters())
     use.parameter_bytes += static_cast<int64_t>(parameter.nbytes());
   return use;

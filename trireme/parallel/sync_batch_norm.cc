@@ -109,19 +109,26 @@ at::Tensor normalised(const at::Tensor& input, const at::Tensor& mean,
       .mul_(along_channels(inverse_deviation, input));
 }
 
-// (input - mean) / deviation, where mean and deviation depend on the inputs of all replicas.
+// weight * (input - mean) / deviation + bias, where mean and deviation depend on the inputs of all
+// replicas. It saves what LibTorch's own batch norm saves. Weight and bias may be missing.
 class Normalise : public torch::autograd::Function<Normalise> {
  public:
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& input,
                             const at::Tensor& mean, const at::Tensor& inverse_deviation,
-                            double count, std::shared_ptr<Group> group) {
-    const at::Tensor output = normalised(input, mean, inverse_deviation);
+                            const std::optional<at::Tensor>& given_weight,
+                            const std::optional<at::Tensor>& given_bias, double count,
+                            std::shared_ptr<Group> group) {
+    const at::Tensor weight = given_weight.value_or(at::Tensor()),
+                     bias = given_bias.value_or(at::Tensor());
+    at::Tensor output = normalised(input, mean, inverse_deviation);
+    if (weight.defined()) output = output * along_channels(weight, input);
+    if (bias.defined()) output = output + along_channels(bias, input);
     // The output is not saved, because an activation in place may follow.
-    context->save_for_backward({input, mean, inverse_deviation});
+    context->save_for_backward({input, mean, inverse_deviation, weight, bias});
     context->saved_data["count"] = count;
     context->saved_data["group"] =
         c10::IValue::make_capsule(c10::make_intrusive<Holder>(std::move(group)));
-    return output;
+    return output.to(input.scalar_type());
   }
 
   // The chain rule of Ioffe, Szegedy 2015, "Batch normalization", section 3; its sums run
@@ -133,18 +140,27 @@ class Normalise : public torch::autograd::Function<Normalise> {
                   "gradients of gradients through a SyncBatchNorm",
                   "backward() without create_graph");
     const auto saved = context->get_saved_variables();
-    const at::Tensor &input = saved[0], &inverse_deviation = saved[2], &gradient = grads[0];
+    const at::Tensor &input = saved[0], &inverse_deviation = saved[2], &weight = saved[3],
+                     &bias = saved[4];
     const at::Tensor output = normalised(input, saved[1], inverse_deviation);
+    at::Tensor gradient = grads[0].to(output.scalar_type());
     const std::vector<int64_t> dims = all_but_channels(input);
-    const at::Tensor means =
-        at::cat({gradient.sum(dims), (gradient * output).sum(dims)}).to(at::kDouble);
+    at::Tensor sum = gradient.sum(dims), product = (gradient * output).sum(dims);
+    const at::Tensor to_bias = bias.defined() ? sum.to(bias.scalar_type()) : at::Tensor(),
+                     to_weight = weight.defined() ? product.to(weight.scalar_type()) : at::Tensor();
+    if (weight.defined()) {
+      gradient = gradient * along_channels(weight, input);
+      sum = sum * weight;
+      product = product * weight;
+    }
+    const at::Tensor means = at::cat({sum, product}).to(at::kDouble);
     static_cast<Holder&>(*context->saved_data["group"].toCapsule()).group->all_reduce(means);
     means.div_(context->saved_data["count"].toDouble());
     const int64_t channels = input.size(1);
     at::Tensor to_input = gradient - along_channels(means.narrow(0, 0, channels), input);
     to_input.sub_(output * along_channels(means.narrow(0, channels, channels), input))
         .mul_(along_channels(inverse_deviation, input));
-    return {to_input.to(input.scalar_type()), {}, {}, {}, {}};
+    return {to_input.to(input.scalar_type()), {}, {}, to_weight, to_bias, {}, {}};
   }
 
  private:
@@ -180,10 +196,7 @@ at::Tensor batch_norm(const at::Tensor& input, const std::optional<at::Tensor>& 
     inverse_deviation = (all.squares / all.count + eps).rsqrt();
     count = all.count;
   }
-  at::Tensor output = Normalise::apply(input, mean, inverse_deviation, count, std::move(group));
-  if (weight && weight->defined()) output = output * along_channels(*weight, input);
-  if (bias && bias->defined()) output = output + along_channels(*bias, input);
-  return output.to(input.scalar_type());
+  return Normalise::apply(input, mean, inverse_deviation, weight, bias, count, std::move(group));
 }
 
 // Instance norm consists of batch norms over each single sample, which need no other replica.

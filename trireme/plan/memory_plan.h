@@ -80,6 +80,7 @@ struct MemoryOperation {
 };
 using MemoryKind = MemoryOperation::Kind;
 std::string to_string(const MemoryOperation& operation);  // "F_all(3)"
+constexpr bool is_forward(MemoryKind kind) { return kind <= MemoryKind::forward_nothing; }
 
 // [block]: the last block from whose backward on, down to its own, memory only becomes free:
 // blocks that run again or are compressed first take some. What was swapped may be read back from

@@ -15,6 +15,7 @@
 namespace trireme {
 
 class ReplicaRandom;
+struct RepeatedBlock;
 
 struct RecomputeSetting {
   // A function of its inputs, parameters, buffers and random numbers. It saves the same tensors in
@@ -46,9 +47,49 @@ class RecomputedBlock {
                                      const Surroundings& surroundings = {});
 
  private:
-  std::shared_ptr<const RecomputeSetting> setting_;
-  // Whether forward changes its inputs in place is known after the first run.
-  enum class Inputs { unknown, stay, change } inputs_ = Inputs::unknown;
+  friend class RecomputedPass;
+  std::shared_ptr<RepeatedBlock> block_;
+};
+
+// What backward does to blocks of a chain, in order.
+struct RecomputeStep {
+  enum class Kind {
+    save,         // Runs forward again and takes what autograd saves.
+    keep_inputs,  // Runs forward again for its outputs. Its inputs stay until its backward.
+    pass,         // Runs forward again for its outputs.
+    backward,     // The block's backward uses what `save` has taken.
+  };
+  Kind kind = Kind::save;
+  size_t block = 0;
+};
+
+// One forward through a chain of blocks, of which some keep not even their inputs: backward makes
+// them from the inputs of a block before. The steps of a persistent schedule: Beaumont et al.
+// 2019, "Optimal checkpointing for heterogeneous chains", arXiv 1911.13214, section 4. Gradients
+// are as RecomputedBlock's, and so are errors.
+//
+// The thread that runs forward makes the object; its graph holds it.
+class RecomputedPass : public std::enable_shared_from_this<RecomputedPass> {
+ public:
+  // For a chain of so many blocks. The steps are those after forward; a block without steps, which
+  // is kept with everything, is none of the pass's.
+  RecomputedPass(size_t blocks, std::shared_ptr<const std::vector<RecomputeStep>> steps);
+  ~RecomputedPass();
+
+  // Runs the block at `place` of the chain forward. `keeps_inputs`: until its backward.
+  std::vector<at::Tensor> run(size_t place, const RecomputedBlock& block,
+                              const std::vector<at::Tensor>& inputs,
+                              std::shared_ptr<const KeeperSetting> keeper,
+                              const RecomputedBlock::Surroundings& surroundings,
+                              bool keeps_inputs);
+
+ private:
+  class Saved;
+  class Repetition;
+
+  at::Tensor get(size_t place, size_t index);
+
+  const std::unique_ptr<Repetition> repetition_;
 };
 
 }  // namespace trireme

@@ -163,7 +163,8 @@ void check_features(const TrainerOptions& o, const std::string& strategy) {
       refuse_option(fmt::format("strategy.name is {0}, but mesh.{0} is 1", name),
                     fmt::format("mesh.{}=2, or strategy.name=auto", name));
   };
-  require_axis("pipeline", mesh.pipeline);
+  // One stage still computes its micro-batches one after the other.
+  if (o.division.pipeline.microbatches == 0) require_axis("pipeline", mesh.pipeline);
   require_axis("tensor", mesh.tensor);
 }
 

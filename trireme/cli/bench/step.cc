@@ -59,23 +59,31 @@ class Work {
   Batch batch;
 };
 
-// The engine of one rank of a mesh.
-class MeshTraining {
+// The engine of one rank: of a mesh, or of replicas under a memory policy.
+class EngineTraining {
  public:
-  MeshTraining(const RankArguments& arguments, std::shared_ptr<Group> group, const MeshRank& mesh)
+  EngineTraining(const RankArguments& arguments, std::shared_ptr<Group> group,
+                 const MeshRank& mesh = {})
       : work_(arguments), engine_(make(arguments, std::move(group), mesh)) {
     work_.batch.global_size = work_.size() * engine_->data_share().count;
   }
   StepOutcome step() { return engine_->step({work_.batch, ++steps_}); }
   int64_t batch() const { return work_.size(); }
-  Json facts() const { return engine_->facts_for_report(); }
+  Json facts() const {
+    Json facts = engine_->facts_for_report();
+    const MemoryUse use = engine_->memory_use();
+    facts["activation_bytes"] = {{"measured", use.activation_bytes},
+                                 {"predicted", use.predicted_activation_bytes}};
+    facts["predicted_slowdown"] = use.predicted_slowdown;
+    return facts;
+  }
   int replicas() const { return engine_->data_share().count; }
 
  private:
   std::unique_ptr<Engine> make(const RankArguments& arguments, std::shared_ptr<Group> group,
                                const MeshRank& mesh) const {
     EngineSetting setting;
-    setting.strategy = "pipeline";
+    setting.strategy = arguments.mesh.is_wanted() ? "pipeline" : "mirrored";
     setting.group = std::move(group);
     setting.mesh = mesh;
     setting.model = work_.model;
@@ -83,6 +91,7 @@ class MeshTraining {
     setting.optimizer = optimizer_of(arguments);
     setting.loss = Work::loss;
     setting.division = arguments.mesh.division();
+    setting.memory = arguments.mesh.memory();
     return find_strategy(setting.strategy).make(setting);
   }
 
@@ -184,10 +193,12 @@ int bench_step(const RankArguments& arguments) {
   };
   const auto with_mesh = [&](std::shared_ptr<Group> group, const MeshRank& mesh) {
     const int rank = group->rank();
-    return measure(std::make_unique<MeshTraining>(arguments, std::move(group), mesh), rank);
+    return measure(std::make_unique<EngineTraining>(arguments, std::move(group), mesh), rank);
   };
   const auto alike = [&](std::shared_ptr<Group> group) {
     const int rank = group->rank();
+    if (arguments.mesh.has_memory_policy())
+      return measure(std::make_unique<EngineTraining>(arguments, std::move(group)), rank);
     return measure(std::make_unique<Training>(arguments, std::move(group)), rank);
   };
   const int threads = threads_of(arguments);

@@ -1,9 +1,9 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/full_like.h>
 #include <torch/csrc/autograd/autograd.h>
-#include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/basic_ops.h>
 
 #include <trireme/base/error.h>
 #include <trireme/base/hash.h>
@@ -41,24 +41,19 @@ Tensors leaves_of(std::vector<Item> items) {
   return leaves;
 }
 
-// A tensor in the same memory, on which a block may work in place. Autograd allows that neither
-// for a leaf nor for a view of one.
-class Received : public torch::autograd::Function<Received> {
- public:
-  static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& leaf) {
-    return at::empty({0}, leaf.options().requires_grad(false))
-        .set_(leaf.storage(), leaf.storage_offset(), leaf.sizes(), leaf.strides());
-  }
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext*,
-                                                 const torch::autograd::variable_list& gradients) {
-    return gradients;
-  }
-};
-
+// The same tensors for a block, which may work on them in place. Autograd allows that neither for
+// a leaf nor for a view of one. They share their versions with the part that made them, so
+// autograd notices if its backward needs what has been changed.
 Tensors received(const Tensors& leaves) {
   Tensors tensors;
-  for (const at::Tensor& leaf : leaves)
-    tensors.push_back(leaf.requires_grad() ? Received::apply(leaf) : leaf);
+  for (const at::Tensor& leaf : leaves) {
+    tensors.push_back(leaf);
+    if (!leaf.requires_grad()) continue;
+    tensors.back() = leaf.tensor_data();
+    const auto same = c10::make_intrusive<torch::autograd::Identity>();
+    same->set_next_edges(torch::autograd::collect_next_edges(leaf));
+    torch::autograd::create_gradient_edge(tensors.back(), same);
+  }
   return tensors;
 }
 
@@ -158,10 +153,7 @@ void PipelineRunner::forward(const plan::PipelineStep& step, const Pass& pass,
   const PipelinePart& own = part(step.part);
   {
     const Autocast mixed(setting_.autocast);
-    // A message's tensors have no other user. Those between parts of one stage have.
-    const bool is_alone = plan_.needs(step).has_value();
-    live.outputs =
-        run_blocks(own, is_alone ? received(live.inputs) : live.inputs, pass, step.microbatch);
+    live.outputs = run_blocks(own, received(live.inputs), pass, step.microbatch);
     if (is_last_part(step.part)) {
       const at::Tensor output = only_output(own.blocks, live.outputs);
       live.outputs = {loss_of(output, batch)};
