@@ -27,18 +27,18 @@ def our_words(model, batch, steps, path, *words):
             "--path", path, "--json", *words]
 
 
-def our_figures(*arguments):
-    return measurement_of_our_step(run(our_words(*arguments)))
-
-
-def our_stages(model, microbatches, schedule, path, steps):
-    return our_figures(model, MICROBATCH[model] * microbatches, steps, path,
-                       "--workers", STAGES, "--mesh", f"pipeline={STAGES}",
-                       "--schedule", schedule, "--microbatches", microbatches)
+def our_stages(model, microbatches, schedule, path, steps, bubbles):
+    """Also adds the bubble of the run to bubbles[schedule, path], a list."""
+    figures = run(our_words(model, MICROBATCH[model] * microbatches, steps, path,
+                            "--workers", STAGES, "--mesh", f"pipeline={STAGES}",
+                            "--schedule", schedule, "--microbatches", microbatches))
+    bubbles.setdefault((schedule, path), []).append(figures["bubble"])
+    return measurement_of_our_step(figures)
 
 
 def one_process(model, microbatches, steps):
-    return our_figures(model, MICROBATCH[model] * microbatches, steps, "threads", "--workers", 1)
+    return measurement_of_our_step(run(our_words(model, MICROBATCH[model] * microbatches, steps,
+                                                 "threads", "--workers", 1)))
 
 
 def torch_stages(model, microbatches, schedule, cut, steps):
@@ -51,8 +51,9 @@ def torch_stages(model, microbatches, schedule, cut, steps):
 def rows_of_pipeline(model, microbatches, rounds, steps):
     cut = min(PEER_CUTS[model],
               key=lambda cut: torch_stages(model, microbatches, "1f1b", cut, 3).best)
+    bubbles = {}
     ours = {f"ours, {schedule}, {path}": functools.partial(our_stages, model, microbatches,
-                                                           schedule, path, steps)
+                                                           schedule, path, steps, bubbles)
             for schedule, path in (("1f1b", "threads"), ("zbh1", "threads"), ("1f1b", "shm"))}
     peers = {"one process": functools.partial(one_process, model, microbatches, steps)}
     peers |= {f"torch, {name}": functools.partial(torch_stages, model, microbatches, schedule, cut,
@@ -61,7 +62,23 @@ def rows_of_pipeline(model, microbatches, rounds, steps):
     what = f"{model}, M = {microbatches}"
     progress(f"pipeline of {what}")
     taken = interleave(ours | peers, rounds, progress)
-    return [Row(what, mine, taken[mine], peer, taken[peer]) for mine in ours for peer in peers]
+    rows = [Row(what, mine, taken[mine], peer, taken[peer]) for mine in ours for peer in peers]
+    plain, zero = "ours, 1f1b, threads", "ours, zbh1, threads"
+    rows.append(Row(what, zero, taken[zero], plain, taken[plain]))
+    return rows, f"{what}: {text_of_bubbles(bubbles, rows[-1])}"
+
+
+def text_of_bubbles(bubbles, row):
+    """Bubbles of the threads, measured and predicted, and the gain of H1 (`row`) as a share of the
+    one that the predicted bubbles promise."""
+    def median(schedule, kind):
+        return statistics.median(bubble[kind] for bubble in bubbles[schedule, "threads"])
+
+    texts = [f"{schedule} {median(schedule, 'measured'):.3f} ({median(schedule, 'predicted'):.3f})"
+             for schedule in ("1f1b", "zbh1")]
+    promised = (1 - median("zbh1", "predicted")) / (1 - median("1f1b", "predicted")) - 1
+    share = (compare(row.ours, row.peers).ratio - 1) / promised
+    return f"{', '.join(texts)}, and H1 gains {share:.2f} of the predicted {promised:.1%}"
 
 
 def share_of_bound(row, microbatches):
@@ -71,11 +88,12 @@ def share_of_bound(row, microbatches):
 
 
 def measure_pipelines(models, rounds, steps):
-    rows, shares = [], []
+    rows, shares, bubbles = [], [], []
     for model in models:
         for microbatches in MICROBATCHES[model]:
-            made = rows_of_pipeline(model, microbatches, rounds, steps[model])
+            made, text = rows_of_pipeline(model, microbatches, rounds, steps[model])
             rows += made
+            bubbles.append(text)
             shares += [f"{row.what}, {row.our_name.removeprefix('ours, ')} "
                        f"{share_of_bound(row, microbatches):.2f}"
                        for row in made if row.peer_name == "one process"]
@@ -85,7 +103,8 @@ def measure_pipelines(models, rounds, steps):
             "the fused optimizer, glibc set to keep freed memory, and the best of the cuts that "
             "were tried; zero-bubble: ScheduleInterleavedZeroBubble with one part on each stage.")
     summary = ("Speed beside one process, as a share of the bound K M / (M + K - 1) of 1F1B: "
-               f"{'; '.join(shares)}.")
+               f"{'; '.join(shares)}.\n\nBubbles in threads, measured (predicted): "
+               f"{'; '.join(bubbles)}.")
     return Section("Pipelines", f"{note}\n\n{summary}", rows)
 
 
@@ -103,7 +122,9 @@ def torch_sharded_words(model, kind, steps):
 
 def rows_of_shards(model, rounds, steps):
     ours = {"ours, level 3": our_sharded_words(model, 3, "shm", steps),
-            "ours, shared": our_sharded_words(model, 0, "shm", steps)}
+            "ours, shared": our_sharded_words(model, 0, "shm", steps),
+            "ours, level 1": our_sharded_words(model, 1, "shm", steps),
+            "ours, level 2": our_sharded_words(model, 2, "shm", steps)}
     peers = {"FSDP2": torch_sharded_words(model, "fsdp", steps),
              "DDP + ZeRO": torch_sharded_words(model, "zero", steps),
              "DDP": torch_sharded_words(model, "ddp", steps)}
@@ -113,9 +134,10 @@ def rows_of_shards(model, rounds, steps):
                    for name, words in peers.items()}
     progress(f"shards of {model}")
     taken = interleave(contenders, rounds, progress)
-    rows = [Row(model, mine, taken[mine], peer, taken[peer]) for mine in ours for peer in peers]
-    rows.append(Row(model, "ours, level 3", taken["ours, level 3"], "ours, shared",
-                    taken["ours, shared"]))
+    rows = [Row(model, mine, taken[mine], peer, taken[peer])
+            for mine in ("ours, level 3", "ours, shared") for peer in peers]
+    rows += [Row(model, f"ours, level {level}", taken[f"ours, level {level}"], "ours, shared",
+                 taken["ours, shared"]) for level in (1, 2, 3)]
     return rows
 
 
@@ -148,13 +170,13 @@ def measure_shards(rounds, steps):
     except NotPermitted as failure:
         progress(f"shards between hosts: skipped, since this machine does not allow shaped links: "
                  f"{failure}")
-    level_3 = [compare(row.ours, row.peers).ratio for row in rows
-               if (row.our_name, row.peer_name) == ("ours, level 3", "FSDP2")]
+    level_3 = ", ".join(f"{row.what} {compare(row.ours, row.peers).ratio:.2f}" for row in rows
+                        if (row.our_name, row.peer_name) == ("ours, level 3", "FSDP2"))
     note = ("Steps with Adam. Level 3: parameters, gradients and optimizer state are divided among "
             "the ranks. Shared: the ranks of the host have one copy of them, which is what levels "
             "1 and 2 are on one host. FSDP2, ZeroRedundancyOptimizer and DDP run over Gloo with "
             "the fused optimizer, and with glibc set to keep freed memory. 2 hosts: a link of "
             f"{LINK_MBIT // 1000} Gbit/s between two network namespaces; level 0 is data "
-            "parallelism.\n\nLevel 3 beside FSDP2, geometric mean: "
-            f"{statistics.geometric_mean(level_3):.2f}.")
+            "parallelism.\n\nSpeed of level 3 beside FSDP2: "
+            f"{level_3}.")
     return Section("Shards", note, rows)

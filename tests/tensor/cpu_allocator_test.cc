@@ -6,7 +6,9 @@
 #include <sys/resource.h>
 #include <trireme/tensor/cpu_allocator.h>
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <thread>
 
 namespace trireme::cpu_allocator_test {
@@ -68,6 +70,30 @@ TEST(CpuAllocator, RawMemoryComesAndGoes) {
     std::memset(data, 1, bytes);
     c10::GetCPUAllocator()->raw_deallocate(data);
   }
+}
+
+int64_t resident_bytes() {
+  int64_t pages = 0;
+  std::ifstream("/proc/self/statm").ignore(100, ' ') >> pages;
+  return pages * 4096;
+}
+
+// Uses tensors of many sizes one after the other, and returns whether the memory of only a few of
+// them has stayed.
+bool keeps_little() {
+  limit_kept_memory();
+  const int64_t before = resident_bytes();
+  for (int64_t megabytes = 20; megabytes < 40; ++megabytes) {
+    at::Tensor tensor = at::full({megabytes << 18}, 1.0);
+    if (reinterpret_cast<uintptr_t>(tensor.const_data_ptr()) % 4096 != 0) return false;
+    std::thread([given = std::move(tensor)]() mutable { given.reset(); }).join();
+  }
+  return resident_bytes() - before < (50 << 20);
+}
+
+TEST(CpuAllocatorDeathTest, LimitedItKeepsNoMoreThanWasInUse) {
+  // The limit is that of a whole process.
+  EXPECT_EXIT(std::_Exit(keeps_little() ? 0 : 1), ::testing::ExitedWithCode(0), "");
 }
 
 TEST(CpuAllocator, ConvolutionsRunInTheAllocatorsMemory) {

@@ -6,6 +6,7 @@
 #include <trireme/parallel/activation_measure.h>
 #include <trireme/parallel/activation_memory.h>
 #include <trireme/parallel/module_state.h>
+#include <trireme/tensor/cpu_allocator.h>
 #include <algorithm>
 
 namespace trireme {
@@ -51,6 +52,9 @@ void ActivationMemory::decide(const std::vector<plan::MemoryDecision>& decisions
   const auto any = [&](plan::MemoryDecision each) {
     return std::ranges::count(decisions, each) > 0;
   };
+  // Memory that activations leave is to become free, and not to wait for them.
+  if (std::ranges::any_of(decisions, [](auto each) { return each != plan::MemoryDecision::keep; }))
+    limit_kept_memory();
   if (any(plan::MemoryDecision::swap) && !swap_)
     file_.place = swap_ = make_swap_store(swap, bytes_);
   if (any(plan::MemoryDecision::compress) && !small_.place)

@@ -2,6 +2,8 @@
 #include <malloc.h>
 #include <sys/mman.h>
 #include <trireme/tensor/cpu_allocator.h>
+#include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cstdlib>
 #include <cstring>
@@ -16,6 +18,8 @@ namespace {
 
 constexpr size_t kSmallest = size_t{64} << 10;  // glibc itself keeps smaller blocks.
 constexpr size_t kHugePage = size_t{2} << 20;
+constexpr size_t kPage = 4096;
+constexpr size_t kSpareFraction = 8;
 
 thread_local std::shared_ptr<AllocationSource> this_threads_source;
 
@@ -34,6 +38,7 @@ struct Header {
   alignas(64) size_t bytes;
   const Kept* taken_by;
   std::shared_ptr<AllocationSource>* source;  // Null for the allocator's own memory.
+  bool is_mapped;                             // See map_from_system().
 };
 static_assert(sizeof(Header) == kBlockHeaderBytes);
 Header* header_of(void* data) {
@@ -46,9 +51,26 @@ void* from_system(size_t bytes) {
   if (posix_memalign(&block, whole >= kHugePage ? kHugePage : 64, whole) != 0) return nullptr;
   // This is only a hint: an error changes nothing.
   if (whole >= kHugePage) madvise(block, whole, MADV_HUGEPAGE);
-  static_cast<Header*>(block)->bytes = bytes;
-  static_cast<Header*>(block)->source = nullptr;
+  *static_cast<Header*>(block) = {bytes, nullptr, nullptr, /*is_mapped=*/false};
   return block;
+}
+
+// The same with a mapping of its own, so that the system gets the memory back at once. The tensor
+// begins at a page, as direct reads and writes of files want it.
+void* map_from_system(size_t bytes) {
+  void* const start =
+      ::mmap(nullptr, kPage + bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (start == MAP_FAILED) return nullptr;
+  if (bytes >= kHugePage) madvise(start, kPage + bytes, MADV_HUGEPAGE);
+  auto* const header = header_of(static_cast<std::byte*>(start) + kPage);
+  *header = {bytes, nullptr, nullptr, /*is_mapped=*/true};
+  return header;
+}
+
+void free_block(void* block) {
+  auto* const header = static_cast<Header*>(block);
+  if (!header->is_mapped) return std::free(block);
+  ::munmap(reinterpret_cast<std::byte*>(header) + sizeof(Header) - kPage, kPage + header->bytes);
 }
 
 // Blocks that wait for reuse, by size. A thread's own blocks need no lock. A block that another
@@ -71,8 +93,22 @@ class Kept {
   }
   void release() {
     for (auto& [bytes, blocks] : blocks_)
-      for (void* const block : blocks) std::free(block);
+      for (void* const block : blocks) free_block(block);
     blocks_.clear();
+  }
+  // Returns the bytes of the block that it has freed, or 0 if there is none.
+  size_t release_largest() {
+    while (!blocks_.empty()) {
+      auto& [bytes, blocks] = *blocks_.rbegin();
+      if (blocks.empty()) {
+        blocks_.erase(bytes);
+        continue;
+      }
+      free_block(blocks.back());
+      blocks.pop_back();
+      return bytes;
+    }
+    return 0;
   }
 
  private:
@@ -82,6 +118,9 @@ class Kept {
 struct Common {
   std::mutex mutex;
   Kept kept;
+  Kept mapped;  // Those of map_from_system(), which serve all threads.
+  // Bytes of mapped blocks: those in use, the most that were, and those in `mapped`.
+  size_t used_bytes = 0, most_bytes = 0, kept_bytes = 0;
 };
 // This object is never destroyed: tensors in static variables are freed after everything else.
 Common& common() {
@@ -101,7 +140,38 @@ OfThread::~OfThread() {
 }
 thread_local OfThread of_thread;
 
+std::atomic<bool> is_limited{false};
+
+void* take_mapped(size_t bytes) {
+  Common& all = common();
+  const std::lock_guard lock(all.mutex);
+  all.used_bytes += bytes;
+  all.most_bytes = std::max(all.most_bytes, all.used_bytes);
+  if (void* const block = all.mapped.take(bytes)) {
+    all.kept_bytes -= bytes;
+    return block;
+  }
+  while (all.kept_bytes > 0 &&
+         all.used_bytes + all.kept_bytes > all.most_bytes + all.most_bytes / kSpareFraction)
+    all.kept_bytes -= all.mapped.release_largest();
+  if (void* const block = map_from_system(bytes)) return block;
+  all.mapped.release();
+  all.kept_bytes = 0;
+  void* const block = map_from_system(bytes);
+  if (block == nullptr) all.used_bytes -= bytes;
+  return block;
+}
+
+void give_back_mapped(Header* header) {
+  Common& all = common();
+  const std::lock_guard lock(all.mutex);
+  all.used_bytes -= header->bytes;
+  all.kept_bytes += header->bytes;
+  all.mapped.put(header);
+}
+
 void* take_block(size_t bytes) {
+  if (is_limited) return take_mapped(bytes);
   if (!thread_is_ending) {
     if (void* const block = of_thread.kept.take(bytes)) return block;
   }
@@ -124,6 +194,7 @@ void give_back(void* data) {
     return (*source)->give_back(data);
   }
   if (header->bytes < kSmallest) return std::free(header);
+  if (header->is_mapped) return give_back_mapped(header);
   if (!thread_is_ending && header->taken_by == &of_thread.kept) return of_thread.kept.put(header);
   const std::lock_guard lock(common().mutex);
   common().kept.put(header);
@@ -167,6 +238,11 @@ void install_cpu_allocator() {
   static_cast<void>(installed);
 }
 
+void limit_kept_memory() {
+  install_cpu_allocator();
+  if (!is_limited.exchange(true)) release_kept_memory();
+}
+
 AllocationScope::AllocationScope(std::shared_ptr<AllocationSource> source)
     : previous_(std::exchange(this_threads_source, std::move(source))) {}
 AllocationScope::~AllocationScope() { this_threads_source = std::move(previous_); }
@@ -176,6 +252,8 @@ void release_kept_memory() {
   {
     const std::lock_guard lock(common().mutex);
     common().kept.release();
+    common().mapped.release();
+    common().kept_bytes = 0;
   }
   malloc_trim(0);  // Without this call glibc would keep the memory that it got back.
 }

@@ -17,6 +17,12 @@ namespace trireme {
 // when it is made. The process's resident size stays at its peak. Any thread.
 void install_cpu_allocator();
 
+// Keeps less freed memory from now on, for processes whose memory is scarce. Blocks of 64 KB and
+// more serve all threads, and a block that does not fit what is wanted goes back to the system
+// before used and kept blocks together take an eighth more than was ever in use. Such memory costs
+// page faults again. New tensors of that size begin at a page. Installs the allocator. Any thread.
+void limit_kept_memory();
+
 // The bytes in front of every block that belong to the allocator.
 constexpr size_t kBlockHeaderBytes = 64;
 

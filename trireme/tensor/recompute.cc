@@ -44,11 +44,12 @@ class RecomputedPass::Repetition {
     const int task = torch::autograd::get_current_graph_task_id();
     if (task != graph_task_) begin_again();
     graph_task_ = task;
-    if (!run.has_ended()) {  // Its forward computes gradients of its own.
-      run.repeat(nullptr, RepeatedRun::Purpose::save, /*makes_outputs=*/false);
-    } else if (!run.has(index)) {
+    if (!run.has(index)) {
       try {
-        go_to_backward_of(block);
+        if (run.has_ended())
+          go_to_backward_of(block);
+        else  // Its forward computes gradients of its own.
+          run.repeat(nullptr, RepeatedRun::Purpose::save, /*makes_outputs=*/false);
       } catch (...) {
         begin_again();
         throw;

@@ -163,14 +163,17 @@ class RepeatedRun::SavingRun : public SavedTensorKeeper {
 // Holds nothing but what forward itself asks for.
 class RepeatedRun::PassingRun : public SavedTensorKeeper {
  public:
-  explicit PassingRun(const RepeatedRun& run) : run_(run) {}
+  PassingRun(const RepeatedRun& run, const StorageSet& exempt) : run_(run), exempt_(exempt) {}
   std::unique_ptr<SavedTensor> keep(const at::Tensor& tensor) override {
-    if (run_.asks_itself_) return keep_in_place(tensor, run_.keeper_, /*is_counted=*/false);
+    if (auto here = run_.keep_if_here(tensor)) return here;
+    if (run_.asks_itself_ || run_.is_in(exempt_, tensor))
+      return keep_in_place(tensor, run_.keeper_, /*is_counted=*/false);
     return std::make_unique<Forgotten>(run_.keeper_->place);
   }
 
  private:
   const RepeatedRun& run_;
+  const StorageSet& exempt_;
 };
 
 RepeatedRun::RepeatedRun(std::shared_ptr<RepeatedBlock> block,
@@ -303,7 +306,7 @@ std::optional<RepeatedRun::Value> RepeatedRun::repeat(Value* inputs, Purpose pur
   if (!has_ended_) asks_itself_ = true;
   StorageSet exempt;
   SavingRun saving(*this, exempt, /*ends_early=*/!makes_outputs);
-  PassingRun passing(*this);
+  PassingRun passing(*this, exempt);
   std::optional<Value> value;
   {
     const ThreadStateAgain as_before(state_);

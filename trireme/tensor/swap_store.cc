@@ -1,3 +1,5 @@
+#include <c10/core/CPUAllocator.h>
+
 #include <trireme/tensor/swap_file.h>
 #include <trireme/tensor/swap_store.h>
 #include <chrono>
@@ -20,11 +22,16 @@ struct SwapRoom {
   ActivationBytes::Hold hold;
 };
 
-// Memory that O_DIRECT can read into.
+// Memory that O_DIRECT can read into: that of freed tensors, if it begins at a page.
 c10::Storage storage_for(int64_t bytes) {
+  const auto size = c10::Storage::use_byte_size_t();
+  if (c10::DataPtr data = c10::GetCPUAllocator()->allocate(static_cast<size_t>(swap_bytes(bytes)));
+      reinterpret_cast<uintptr_t>(data.get()) % kSwapBlock == 0)
+    return c10::Storage(size, static_cast<size_t>(bytes), std::move(data), /*allocator=*/nullptr,
+                        /*resizable=*/false);
   std::byte* const memory = aligned_bytes(bytes).release();
   const auto free = [](void* data) { FreeAligned()(static_cast<std::byte*>(data)); };
-  return c10::Storage(c10::Storage::use_byte_size_t(), static_cast<size_t>(bytes),
+  return c10::Storage(size, static_cast<size_t>(bytes),
                       c10::DataPtr(memory, memory, free, c10::Device(c10::kCPU)),
                       /*allocator=*/nullptr, /*resizable=*/false);
 }
