@@ -50,8 +50,8 @@ MODELS = ("tiny", "mlp", "mlpbig", "cnn", "gpt")
 ON_DEMAND = ("resnet18", "chain", "gptdeep")
 # A step of resnet18 takes seconds; chain is for pipelines, and gptdeep for memory.
 # Each takes 2 seconds or less, except the last.
-REPETITIONS = {"tiny": 200, "mlp": 40, "mlpbig": 10, "cnn": 20, "gpt": 4, "chain": 5, "gptdeep": 3, "resnet18": 3,
-               "4 KB": 1000, "1 MB": 300, "25 MB": 40, "100 MB": 10, "slow link": 8}
+REPETITIONS = {"tiny": 200, "mlp": 40, "mlpbig": 10, "cnn": 20, "gpt": 4, "chain": 5, "gptdeep": 3,
+               "resnet18": 3, "4 KB": 1000, "1 MB": 300, "25 MB": 40, "100 MB": 10, "slow link": 8}
 
 
 def main():
@@ -60,8 +60,8 @@ def main():
     parser.add_argument("parts", nargs="*", metavar="PART",
                         help=f"{', '.join(PARTS)} (default: all but build)")
     parser.add_argument("--model", action="append", choices=MODELS + ON_DEMAND,
-                        help="a model for the parts step, scale, pipeline (chain, gpt) and memory; may be "
-                             "repeated (default: all but resnet18; scale: mlp)")
+                        help="a model for the parts step, scale, pipeline (chain, gpt) and memory; "
+                             "may be repeated (default: all but resnet18; scale: mlp)")
     parser.add_argument("--rounds", type=int, default=FEWEST_ROUNDS,
                         help=f"rounds of each comparison (default: {FEWEST_ROUNDS})")
     parser.add_argument("--steps", type=int,

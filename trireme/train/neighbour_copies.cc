@@ -154,31 +154,41 @@ void NeighbourCopies::begin(const RunState& part, int generation, Group& group) 
       call(bytes.narrow(0, from, std::min(kMostBytes, bytes.numel() - from)));
   };
   for_messages(coming, [&](const at::Tensor& bytes) {
-    works_.push_back(group.recv_async(bytes, with.from, kTag));
+    receives_.push_back(group.recv_async(bytes, with.from, kTag));
   });
   for_messages(block, [&](const at::Tensor& bytes) {
-    works_.push_back(group.send_async(bytes, with.to, kTag));
+    sends_.push_back(group.send_async(bytes, with.to, kTag));
   });
+  is_under_way_ = true;
 }
 
 void NeighbourCopies::finish(Group& group) {
-  for (const WorkPtr& work : works_) work->wait();
-  works_.clear();
+  for (auto* const works : {&receives_, &sends_}) {
+    for (const WorkPtr& work : *works) work->wait();
+    works->clear();
+  }
+  is_under_way_ = false;
   copies_.front().others = std::exchange(arriving_, std::nullopt);
   group.barrier();
   copies_.resize(1);
 }
 
 void NeighbourCopies::leave_generation() {
-  bool has_come = !works_.empty();
-  for (const WorkPtr& work : works_) {
-    try {
-      work->wait();
-    } catch (const Error&) {
-      has_come = false;  // The error that ended the generation is known.
+  // Errors are those that ended the generation. What this rank got is whole without what it sent.
+  const auto all_end = [](std::vector<WorkPtr>& works) {
+    bool well = true;
+    for (const WorkPtr& work : std::exchange(works, {})) {
+      try {
+        work->wait();
+      } catch (const Error&) {
+        well = false;
+      }
     }
-  }
-  works_.clear();
+    return well;
+  };
+  const bool has_come = all_end(receives_) && std::exchange(is_under_way_, false);
+  is_under_way_ = false;
+  all_end(sends_);
   auto part = std::exchange(arriving_, std::nullopt);
   if (has_come && part) copies_.front().others = std::move(part);
 }

@@ -19,7 +19,7 @@ class NeighbourCopies {
   // COLLECTIVE. Copies this rank's part, and begins to send it to the neighbour and to receive
   // another one. Training may go on meanwhile.
   void begin(const RunState& part, int generation, Group& group);
-  bool is_under_way() const { return !works_.empty(); }
+  bool is_under_way() const { return is_under_way_; }
   // COLLECTIVE. Waits for the messages of begin() on all ranks. Older copies go.
   void finish(Group& group);
   // The generation has ended. Copies whose messages did not come are left out.
@@ -41,7 +41,8 @@ class NeighbourCopies {
 
   std::list<Copy> copies_;  // The newest one comes first.
   std::optional<RunState> arriving_;
-  std::vector<WorkPtr> works_;
+  bool is_under_way_ = false;  // On all ranks or on none, also where nothing is to be sent.
+  std::vector<WorkPtr> receives_, sends_;
 };
 
 }  // namespace trireme

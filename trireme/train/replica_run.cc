@@ -218,8 +218,6 @@ bool ReplicaRun::Impl::resize() {
 // one for which it drew initial values.
 bool ReplicaRun::Impl::resume(bool goes_back) {
   phase(Phase::checkpoint);
-  // The guard takes back what copies of steps behind the checkpoint belong to.
-  if (goes_back) copies_.clear();
   auto found = checkpoints_.saver().restore(engine(), model_.averages(), kept_, copies_.parts());
   if (!found || !found->from_memory) copies_.clear();
   if (!found) {
@@ -278,6 +276,7 @@ void ReplicaRun::Impl::roll_back(const std::string& reason) {
     throw Error(ErrorCode::internal, "train", reason + "; there is no checkpoint to go back to",
                 "checkpoint.every=\"100 steps\"");
   if (copies_.is_under_way()) copies_.finish(group());
+  copies_.clear();  // The guard takes back what they belong to, even if a worker is lost meanwhile.
   listeners_.tell(monitor::GuardRecord{progress_.step, "rollback", reason});
   // There is no state until the new one is complete, in case a worker is lost meanwhile.
   standing_.enter(Standing::going_back);
