@@ -65,7 +65,7 @@ def sharded_step(model_name, batch, kind):
         optimizer = (torch.optim.Adam(model.parameters(), lr=1e-3, fused=True) if kind == "ddp"
                      else ZeroRedundancyOptimizer(model.parameters(), torch.optim.Adam, lr=1e-3,
                                                   fused=True))
-    inputs, targets = make_batch(batch)
+    inputs, targets = make_batch(batch) if batch else make_batch()
 
     def step():
         optimizer.zero_grad(set_to_none=True)

@@ -26,9 +26,20 @@ TEST(Neighbours, AreOnOtherHostsIfTheseAreAlike) {
 }
 
 TEST(Neighbours, AreOtherRanksEvenIfHostsDiffer) {
-  EXPECT_EQ(distance({0, 0, 0, 1}), 3);
-  EXPECT_EQ(distance({0, 1, 1, 1}), 3);
-  EXPECT_EQ(distance({0, 0, 1}), 2);
+  for (const auto& hosts : {std::vector{0, 0, 0, 1}, {0, 1, 1, 1}, {0, 0, 1}}) {
+    EXPECT_GT(distance(hosts), 0);
+    EXPECT_LT(distance(hosts), std::ssize(hosts));
+  }
+}
+
+TEST(Neighbours, AreInOtherUnits) {
+  EXPECT_EQ(distance_of_neighbours(std::vector{0, 0, 0, 0}, 2), 2);
+  EXPECT_EQ(distance_of_neighbours(std::vector{0, 0, 1, 1}, 2), 2);
+  EXPECT_EQ(distance_of_neighbours(std::vector{0, 0, 0, 1, 1, 1}, 3), 3);
+  // Each host has two units: the neighbour is in another unit, and on another host.
+  EXPECT_EQ(distance_of_neighbours(std::vector{0, 0, 0, 0, 1, 1, 1, 1}, 2), 4);
+  // All ranks are one unit.
+  EXPECT_EQ(distance_of_neighbours(std::vector{0, 0, 0}, 3), 1);
 }
 
 }  // namespace

@@ -87,6 +87,8 @@ class MeshRecovery(ElasticTest):
             "divided-layers": ("2:2", settings("mesh.tensor=2")),
             "shards-of-level-3": ("1:2", settings("shard.level=3")),
             "shards-of-stages": ("4:4", [*STAGES, *settings("shard.level=1")]),
+            # The unit of the lost worker leaves the job, with its other worker.
+            "shards-of-fewer-stages": ("2:4", [*STAGES, *settings("shard.level=3")]),
         }
         for name, (elastic, words) in layouts.items():
             for rank in (0, 1):

@@ -58,6 +58,14 @@ class Offload(SystemTest):
                 self.assertEqual(files["loss_history"], plain["loss_history"])
                 # The checkpoint at the end reads all of the files.
                 self.assertLess(files["peak_pss_bytes"], plain["peak_pss_bytes"] - 80e6)
+        # Loaded state goes into files too: three tensors for each parameter.
+        more = ("--set", "train.steps=4")
+        plain = self.train(*words, *more, *PLACES["one_device"], name="one_device plain")
+        files = self.train(*words, *more, *PLACES["one_device"], *self.offload("parameters"),
+                           name="one_device files")
+        self.assertEqual([plain["resumed_from_step"], files["resumed_from_step"]], [3, 3])
+        self.assertEqual(files["loss_history"], plain["loss_history"])
+        self.assertLess(files["peak_pss_bytes"], plain["peak_pss_bytes"] - 80e6)
 
     def test_a_worker_that_is_killed_leaves_no_file(self):
         code, out, err = self.run_to_end(TRIREME, "train", DIGITS, *STEPS,

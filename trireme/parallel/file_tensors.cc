@@ -11,7 +11,7 @@ namespace {
 constexpr size_t kLeastTensor = 64 << 10;
 constexpr size_t kTrail = 8 << 20;
 // Addresses are not used again, so a file has more of them than the disk has space.
-constexpr size_t kAddressesForAByte = 4, kMostAddresses = size_t{8} << 40;
+constexpr size_t kAddressesForAByte = 4, kMostAddresses = size_t{1} << 40;
 
 size_t addresses_in(const std::string& folder) {
   std::error_code error;

@@ -195,6 +195,10 @@ void give_back(void* data) {
   }
   if (header->bytes < kSmallest) return std::free(header);
   if (header->is_mapped) return give_back_mapped(header);
+  if (is_limited) {  // Blocks of before are not taken again.
+    if (!thread_is_ending) of_thread.kept.release();
+    return std::free(header);
+  }
   if (!thread_is_ending && header->taken_by == &of_thread.kept) return of_thread.kept.put(header);
   const std::lock_guard lock(common().mutex);
   common().kept.put(header);
@@ -240,7 +244,8 @@ void install_cpu_allocator() {
 
 void limit_kept_memory() {
   install_cpu_allocator();
-  if (!is_limited.exchange(true)) release_kept_memory();
+  is_limited = true;
+  release_kept_memory();
 }
 
 AllocationScope::AllocationScope(std::shared_ptr<AllocationSource> source)

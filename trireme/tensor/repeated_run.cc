@@ -309,12 +309,12 @@ std::optional<RepeatedRun::Value> RepeatedRun::repeat(Value* inputs, Purpose pur
   PassingRun passing(*this, exempt);
   std::optional<Value> value;
   {
+    // Backward may offer memory for gradients of parameters, which activations are not.
+    const AllocationScope ordinary(nullptr);
     const ThreadStateAgain as_before(state_);
     const std::shared_ptr<void> surroundings = surroundings_ ? surroundings_() : nullptr;
     const at::AutoGradMode with_graph(true);
     const SavedTensorScope scope(saves ? static_cast<SavedTensorKeeper*>(&saving) : &passing);
-    // Backward may offer memory for gradients of parameters, which activations are not.
-    const AllocationScope ordinary(nullptr);
     try {
       const Tensors outputs = block_->setting.forward(inputs_again(inputs, exempt));
       if (makes_outputs) value = as_value(outputs);

@@ -1,5 +1,6 @@
 #include <c10/core/CPUAllocator.h>
 
+#include <trireme/tensor/cpu_allocator.h>
 #include <trireme/tensor/swap_file.h>
 #include <trireme/tensor/swap_store.h>
 #include <chrono>
@@ -25,6 +26,8 @@ struct SwapRoom {
 // Memory that O_DIRECT can read into: that of freed tensors, if it begins at a page.
 c10::Storage storage_for(int64_t bytes) {
   const auto size = c10::Storage::use_byte_size_t();
+  // Backward may offer memory for gradients of parameters.
+  const AllocationScope ordinary(nullptr);
   if (c10::DataPtr data = c10::GetCPUAllocator()->allocate(static_cast<size_t>(swap_bytes(bytes)));
       reinterpret_cast<uintptr_t>(data.get()) % kSwapBlock == 0)
     return c10::Storage(size, static_cast<size_t>(bytes), std::move(data), /*allocator=*/nullptr,

@@ -4,6 +4,7 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 
+#include <trireme/base/deadline.h>
 #include <trireme/base/error.h>
 #include <trireme/comm/dtype.h>
 #include <trireme/parallel/module_state.h>
@@ -117,8 +118,9 @@ RunState part_in(const Json& letter, const Progress& progress, at::Tensor& block
 struct Neighbours {
   int to, from;
 };
-Neighbours neighbours_of(const Group& group) {
-  const int size = group.size(), away = plan::distance_of_neighbours(group.placement().hosts);
+Neighbours neighbours_of(const Group& group, int unit) {
+  const int size = group.size(),
+            away = plan::distance_of_neighbours(group.placement().hosts, unit);
   return {(group.rank() + away) % size, (group.rank() + size - away) % size};
 }
 
@@ -139,12 +141,12 @@ Json exchanged(const Json& letter, const Neighbours& with, Group& group) {
 
 }  // namespace
 
-void NeighbourCopies::begin(const RunState& part, int generation, Group& group) {
+void NeighbourCopies::begin(const RunState& part, int generation, Group& group, int unit) {
   auto [own, block] = copy_of(part);
   own.generation = generation;
   copies_.push_front({std::move(own), {}});
   if (group.size() == 1) return;
-  const Neighbours with = neighbours_of(group);
+  const Neighbours with = neighbours_of(group, unit);
   const Json letter = exchanged(letter_of(copies_.front().own), with, group);
   at::Tensor coming;
   arriving_ = part_in(letter, part.progress, coming);
@@ -162,15 +164,26 @@ void NeighbourCopies::begin(const RunState& part, int generation, Group& group) 
   is_under_way_ = true;
 }
 
-void NeighbourCopies::finish(Group& group) {
-  for (auto* const works : {&receives_, &sends_}) {
-    for (const WorkPtr& work : *works) work->wait();
-    works->clear();
-  }
+void NeighbourCopies::finish(Group& group, Milliseconds at_once) {
+  // Other ranks may have more to receive, and none of them waits longer than a time-out at once.
+  const at::Tensor waiting = at::zeros({1}, at::kLong);
+  do {
+    waiting[0] = are_done_within(at_once) ? 0 : 1;
+    group.all_reduce(waiting);
+  } while (waiting.item<int64_t>() > 0);
   is_under_way_ = false;
   copies_.front().others = std::exchange(arriving_, std::nullopt);
-  group.barrier();
   copies_.resize(1);
+}
+
+bool NeighbourCopies::are_done_within(Milliseconds time) {
+  const Deadline deadline = Deadline::after(time);
+  for (auto* const works : {&receives_, &sends_})
+    while (!works->empty()) {
+      if (!works->front()->wait_for(deadline.remaining())) return false;
+      works->erase(works->begin());
+    }
+  return true;
 }
 
 void NeighbourCopies::leave_generation() {

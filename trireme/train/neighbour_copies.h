@@ -17,11 +17,12 @@ namespace trireme {
 class NeighbourCopies {
  public:
   // COLLECTIVE. Copies this rank's part, and begins to send it to the neighbour and to receive
-  // another one. Training may go on meanwhile.
-  void begin(const RunState& part, int generation, Group& group);
+  // another one. Training may go on meanwhile. `unit` ranks have the model once.
+  void begin(const RunState& part, int generation, Group& group, int unit);
   bool is_under_way() const { return is_under_way_; }
-  // COLLECTIVE. Waits for the messages of begin() on all ranks. Older copies go.
-  void finish(Group& group);
+  // COLLECTIVE. Waits for the messages of begin() on all ranks, as long as they take: they meet
+  // after `at_once`, again and again. Older copies go.
+  void finish(Group& group, Milliseconds at_once);
   // The generation has ended. Copies whose messages did not come are left out.
   void leave_generation();
   void clear() { copies_.clear(); }
@@ -38,6 +39,9 @@ class NeighbourCopies {
   };
   // What travels beside the bytes of the tensors.
   struct Letter;
+
+  // Lets errors of messages through.
+  bool are_done_within(Milliseconds time);
 
   std::list<Copy> copies_;  // The newest one comes first.
   std::optional<RunState> arriving_;

@@ -179,12 +179,16 @@ bool ReplicaRun::Impl::keeps_copies() const {
 
 void ReplicaRun::Impl::begin_copies() {
   phase(Phase::checkpoint);
-  copies_.begin(present_state(), world_.identity().generation, group());
+  copies_.begin(present_state(), world_.identity().generation, group(), unit_of(options_));
+}
+
+void ReplicaRun::Impl::finish_copies() {
+  if (copies_.is_under_way()) copies_.finish(group(), world_.options().timeout / 4);
 }
 
 // The messages of a copy have the time of a step.
 void ReplicaRun::Impl::keep_copies(const Pass& pass) {
-  if (copies_.is_under_way()) copies_.finish(group());
+  finish_copies();
   const bool goes_on = !is_over() && !pass.outcome.regroup;
   if (keeps_copies() && goes_on && pass.outcome.updated &&
       progress_.step % options_.checkpoint.memory_every == 0)

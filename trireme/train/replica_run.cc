@@ -4,6 +4,7 @@
 #include <trireme/base/error.h>
 #include <trireme/base/log.h>
 #include <trireme/comm/breakable.h>
+#include <trireme/parallel/file_tensors.h>
 #include <trireme/train/first_lines.h>
 #include <trireme/train/replica_check.h>
 #include <trireme/train/replica_run_impl.h>
@@ -40,7 +41,7 @@ ReplicaRun::End ReplicaRun::Impl::run(ReplicaGroups groups) {
   }
   if (keeps_copies() && !is_over()) begin_copies();
   while (!is_over() && standing_.now() != Standing::regrouping) pass();
-  if (copies_.is_under_way()) copies_.finish(this->group());
+  finish_copies();
   if (standing_.now() == Standing::regrouping) {
     save_slices();
     return End::regroup;
@@ -218,8 +219,17 @@ bool ReplicaRun::Impl::resize() {
 // one for which it drew initial values.
 bool ReplicaRun::Impl::resume(bool goes_back) {
   phase(Phase::checkpoint);
-  auto found = checkpoints_.saver().restore(engine(), model_.averages(), kept_, copies_.parts());
-  if (!found || !found->from_memory) copies_.clear();
+  std::optional<Saver::Restored> found;
+  {
+    // State that is larger than memory is read into files.
+    std::optional<AllocationScope> in_files;
+    if (options_.memory.offload != "none") {
+      install_cpu_allocator();
+      in_files.emplace(std::make_shared<FileTensors>(options_.memory.swap_dir));
+    }
+    found = checkpoints_.saver().restore(engine(), model_.averages(), kept_, copies_.parts());
+  }
+  if (!found || !found->from_memory || !keeps_copies()) copies_.clear();
   if (!found) {
     // The replica has given its state up for a checkpoint, and that is gone.
     if (progress_.position != plan::DataPosition{} ||
@@ -275,8 +285,9 @@ void ReplicaRun::Impl::roll_back(const std::string& reason) {
   if (!checkpoints_.exist())
     throw Error(ErrorCode::internal, "train", reason + "; there is no checkpoint to go back to",
                 "checkpoint.every=\"100 steps\"");
-  if (copies_.is_under_way()) copies_.finish(group());
-  copies_.clear();  // The guard takes back what they belong to, even if a worker is lost meanwhile.
+  finish_copies();
+  copies_
+      .clear();  // The guard takes back what they belong to, even if a worker is lost meanwhile.
   listeners_.tell(monitor::GuardRecord{progress_.step, "rollback", reason});
   // There is no state until the new one is complete, in case a worker is lost meanwhile.
   standing_.enter(Standing::going_back);

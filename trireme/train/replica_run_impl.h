@@ -76,6 +76,7 @@ struct ReplicaRun::Impl {
   void announce_saved();
   bool keeps_copies() const;
   void begin_copies();
+  void finish_copies();
   void keep_copies(const Pass& pass);
 
   bool is_done() const { return course_->length().is_done(progress_); }

@@ -5,6 +5,7 @@
 #include <trireme/base/log.h>
 #include <trireme/checkpoint/step_name.h>
 #include <trireme/comm/dtype.h>
+#include <trireme/parallel/agreement.h>
 #include <trireme/train/parts_in_memory.h>
 #include <trireme/train/saver.h>
 #include <trireme/train/state_head.h>
@@ -17,7 +18,8 @@ std::optional<Saver::Restored> Saver::restore_parts(Engine& engine, const StateV
                                                     const std::vector<const RunState*>& copies) {
   std::vector<const RunState*> own = copies;
   if (kept && kept->in_slices) own.insert(own.begin(), kept);
-  const int64_t saved_step = broadcast_value(group_, {{"step", newest_saved_step()}})["step"];
+  const int64_t saved_step =
+      found_by_first(group_, [&] { return Json{{"step", newest_saved_step()}}; })["step"];
   const PartsInMemory parts(own, saved_step, group_);
   if (!parts.missing().empty()) {
     if (group_.rank() == 0)

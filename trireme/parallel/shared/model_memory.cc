@@ -27,7 +27,11 @@ class BlockPages : public BlockVisitor {
       : memory_(std::move(memory)), ranges_(std::move(ranges)) {}
 
   void before_forward(size_t block) override {
-    if (is_in_backward()) return;  // A block that is computed again.
+    if (is_in_backward()) {
+      // It is computed again, for its own backward or for that of a block behind it.
+      if (block < backward_) come(block);
+      return;
+    }
     if (block == 0) {
       net::bring_neighbours(*memory_, false);  // Each block says what it needs.
       come(0);
@@ -35,14 +39,19 @@ class BlockPages : public BlockVisitor {
     if (block + 1 < ranges_.size()) come(block + 1);
   }
   void after_forward(size_t block) override {
-    if (is_in_backward()) return;
+    if (is_in_backward()) {
+      if (block < backward_) go(block);
+      return;
+    }
     go(block);
     // A checkpoint may read all parameters in their order.
     if (block + 1 == ranges_.size() && !at::GradMode::is_enabled())
       net::bring_neighbours(*memory_, true);
   }
   void before_backward(size_t block) override {
+    backward_ = block;
     if (block + 1 < ranges_.size()) go(block + 1);
+    come(block);  // It may have gone since the block behind it began.
     if (block > 0) come(block - 1);
   }
 
@@ -59,6 +68,7 @@ class BlockPages : public BlockVisitor {
 
   std::shared_ptr<net::SharedMemory> memory_;
   std::vector<std::vector<FileRange>> ranges_;  // [block]
+  size_t backward_ = 0;                         // The block whose backward began last.
 };
 
 }  // namespace
