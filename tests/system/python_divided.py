@@ -21,7 +21,7 @@ from torch.distributed.tensor.parallel import (ColwiseParallel, RowwiseParallel,
 from torch.nn.parallel import DistributedDataParallel
 
 from model_of_weights import mlp_of
-from python_job import over_ranks, replica_loss, run_cases
+from python_job import replica_loss, run_cases
 
 # name -> (the class, the parts of the model on each stage)
 SCHEDULES = {"gpipe": (ScheduleGPipe, 1), "1f1b": (Schedule1F1B, 1),
@@ -61,7 +61,7 @@ def pipeline_step(case):
         pipe.step(*([images] if 0 in mine else []),
                   **({"target": labels, "losses": losses} if len(parts) - 1 in mine else {}))
         optimizer.step()
-        return over_ranks(sum(loss.item() for loss in losses) / case.settings["microbatches"])
+        return sum(loss.item() for loss in losses) / case.settings["microbatches"]
 
     return step
 
@@ -81,11 +81,11 @@ def sharded_step(case):
             **case.settings["options"])
 
     def step(images, labels):
-        loss, total = replica_loss(model, images, labels)
+        loss, part = replica_loss(model, images, labels)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         optimizer.step()
-        return over_ranks(total) / len(labels)
+        return part
 
     return step
 
@@ -105,7 +105,7 @@ def tensor_step(case):
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         optimizer.step()
-        return loss.item()  # Each rank has the whole batch.
+        return loss.item() / dist.get_world_size()  # Each rank has the loss of the whole batch.
 
     return step
 

@@ -37,38 +37,31 @@ class Case:
             yield self._images[batch], self._labels[batch]
 
 
-def share_of(batch):
-    """The samples of a batch that this rank trains on, as a range."""
-    rank, world = dist.get_rank(), dist.get_world_size()
-    return slice(len(batch) * rank // world, len(batch) * (rank + 1) // world)
-
-
 def replica_loss(model, images, labels):
-    """Returns two values: the loss for this rank's backward, and the sum of its samples' losses.
+    """Returns two values: the loss for this rank's backward, and this rank's part of the mean loss
+    of the batch.
 
     DistributedDataParallel and FSDP average gradients over ranks, so shares of different sizes are
     weighted to give a mean over samples."""
-    share = share_of(labels)
+    rank, world = dist.get_rank(), dist.get_world_size()
+    share = slice(len(labels) * rank // world, len(labels) * (rank + 1) // world)
     loss = torch.nn.functional.cross_entropy(model(images[share]), labels[share])
-    count = len(labels[share])
-    return loss * count * dist.get_world_size() / len(labels), loss.detach().double() * count
-
-
-def over_ranks(total):
-    """Returns the sum of a number over all ranks."""
-    total = torch.as_tensor(total, dtype=torch.float64)
-    dist.all_reduce(total)
-    return total.item()
+    part = len(labels[share]) / len(labels)
+    return loss * part * world, loss.item() * part
 
 
 def run_cases(train):
-    """Calls `train(case)` for each case of the job, which gives the loss of each batch on every
-    rank, and ends the process. Arguments of the programme: the job, and the file of the losses."""
+    """Calls `train` for each case of the job, writes the losses and ends the process.
+    `train(case)` returns this rank's part of the mean loss of each batch. Arguments of the
+    programme: the job, and the file of the losses."""
     job, output = map(pathlib.Path, sys.argv[1:])
     dist.init_process_group("gloo", timeout=timedelta(seconds=60))
     torch.set_num_threads(1)
-    cases = json.loads(job.read_text())
-    losses = {name: train(Case(settings)) for name, settings in cases.items()}
+    losses = {}
+    for name, settings in json.loads(job.read_text()).items():
+        parts = torch.tensor(train(Case(settings)), dtype=torch.float64)
+        dist.all_reduce(parts)
+        losses[name] = parts.tolist()
     if dist.get_rank() == 0:
         output.write_text(json.dumps(losses))
     dist.barrier()

@@ -7,7 +7,8 @@ import unittest
 
 from torch_peer import TorchPeer
 
-STEPS = 25
+# Not more, because Python sends many messages in each, which wait for cores that other tests use.
+STEPS = 20
 # The relative difference of losses that another order of additions may cause.
 TOLERANCES = {"float32": 1e-5, "float64": 1e-10}
 
@@ -74,7 +75,7 @@ class TorchParity(TorchPeer):
         apart = "strategy.share_parameters=false"
         self.compare(
             "sharded",
-            # The shares of the two ranks differ in size, and an epoch ends within the steps.
+            # The shares of the two ranks differ in size.
             [*ADAM_WORDS, *settings("model.hidden=[128,96,64,80]", "data.batch=63")],
             {kind: {"kind": kind, "optimizer": "Adam", "options": ADAM}
              for kind in ("fsdp", "zero")},

@@ -30,7 +30,7 @@ class TorchPeer(SystemTest):
         code, out, err = self.run_to_end(
             sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr",
             "127.0.0.1", "--nproc-per-node", ranks, ROOT / "tests" / "system" / programme, job,
-            output, timeout=120,
+            output, timeout=240,
             env=environment(OMP_NUM_THREADS="1", GLOO_SOCKET_IFNAME="lo"))
         self.assertEqual(code, 0, f"{out}\n{err}")
         return json.loads(output.read_text())
