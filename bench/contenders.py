@@ -138,6 +138,18 @@ def our_requests(path, size, steps):
                        figures["cpu_us"] / 1e6)
 
 
+def our_push_pull(path, size, steps):
+    figures = run([TRIREME, "bench", "ps", "--bytes", size, "--path", path, "--steps", steps,
+                   "--json"])
+    return Measurement(figures["median_us"] / 1e6, figures["min_us"] / 1e6)
+
+
+def torch_push_pull(size, steps, transport=None):
+    words = [PYTHON, PEER, "rpc", "--updates", "--bytes", size, "--steps", steps]
+    figures = run(words + (["--transport", transport] if transport else []))
+    return Measurement(figures["median_s"], figures["min_s"])
+
+
 def bare_tcp(size, steps):
     """The same bytes over a plain socket; `trireme bench requests` measures them in turn with its
     own."""

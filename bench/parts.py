@@ -4,8 +4,8 @@ import functools
 import statistics
 
 from contenders import (bare_tcp, ddp_step, gloo_all_reduce, openmpi, our_all_reduce, our_copies,
-                        our_first_step, our_requests, our_step, progress, torch_rpc,
-                        torchrun_first_step)
+                        our_first_step, our_push_pull, our_requests, our_step, progress,
+                        torch_push_pull, torch_rpc, torchrun_first_step)
 from pairs import compare, interleave
 from report import Row, Section, median_of
 
@@ -13,6 +13,7 @@ RANKS = 2
 STEP_PATHS = ("shm", "threads")
 SIZES = {"4 KB": 4096, "1 MB": 1 << 20, "25 MB": 25 << 20, "100 MB": 100 << 20}
 REQUEST_SIZES = ("4 KB", "1 MB")
+SERVER_SIZES = ("4 KB", "25 MB")
 BUCKETS_MB = (1, 25, 100)
 FEWEST_ROUNDS = 5
 # The widest interval of ours against ours with which the other results can be trusted.
@@ -165,3 +166,21 @@ def measure_requests(rounds, repetitions):
             "torch rpc: `rpc_sync` of torch.distributed.rpc, over TCP or as shipped, which takes "
             "shared memory on one host.")
     return Section("Requests", note, rows)
+
+
+def measure_servers(rounds, repetitions):
+    rows = []
+    for name in SERVER_SIZES:
+        size, steps = SIZES[name], repetitions[name]
+        progress(f"parameter server, {name}")
+        ours = {f"ours, {path}": functools.partial(our_push_pull, path, size, steps)
+                for path in ("tcp", "shm")}
+        peers = {"torch rpc, TCP": functools.partial(torch_push_pull, size, steps, "uv"),
+                 "torch rpc": functools.partial(torch_push_pull, size, steps)}
+        taken = interleave(ours | peers, rounds, progress)
+        rows += [Row(name, mine, taken[mine], peer, taken[peer]) for mine in ours for peer in peers]
+    note = ("A gradient to a server in another process, an update by SGD there, and the parameters "
+            "back: one worker, one request at a time. Ours also checks the gradient for NaN and "
+            "counts versions. torch rpc: a function of the user that updates a tensor, by "
+            "`rpc_sync`, over TCP or as shipped.")
+    return Section("Parameter servers", note, rows)

@@ -10,8 +10,9 @@
       training steps of one process, with torch.utils.checkpoint or plain
   peer.py all_reduce --bytes 4096 --steps 200
       c10d's all_reduce over Gloo
-  peer.py rpc --bytes 4096 --steps 1000 [--transport uv]
-      a tensor to another process and back by torch.distributed.rpc; uv is TCP
+  peer.py rpc --bytes 4096 --steps 1000 [--transport uv] [--updates]
+      a tensor to another process and back by torch.distributed.rpc; uv is TCP; with --updates a
+      gradient goes there and a parameter comes back
   torchrun --nproc-per-node 2 peer.py first-step --model mlp
       the time of day when the first step is done
 
@@ -123,6 +124,15 @@ def returned(tensor):
     return tensor
 
 
+PARAMETERS = {}
+
+
+def updated(gradient):
+    """A push and a pull: the server's parameter after a step of SGD."""
+    parameter = PARAMETERS.setdefault(gradient.numel(), torch.ones_like(gradient))
+    return parameter.sub_(gradient, alpha=1e-3)
+
+
 def run_rpc(rank, port, arguments):
     torch.set_num_threads(1)
     options = rpc.TensorPipeRpcBackendOptions(
@@ -130,11 +140,13 @@ def run_rpc(rank, port, arguments):
         _transports=[arguments.transport] if arguments.transport else None)
     rpc.init_rpc(f"process{rank}", rank=rank, world_size=2, rpc_backend_options=options)
     if rank == 0:
-        tensor = torch.zeros(arguments.bytes, dtype=torch.uint8)
+        tensor = (torch.ones(arguments.bytes // 4) if arguments.updates
+                  else torch.zeros(arguments.bytes, dtype=torch.uint8))
+        action = updated if arguments.updates else returned
         seconds = []
         for number in range(-100, arguments.steps):
             start = time.perf_counter()
-            rpc.rpc_sync("process1", returned, args=(tensor,))
+            rpc.rpc_sync("process1", action, args=(tensor,))
             if number >= 0:
                 seconds.append(time.perf_counter() - start)
         print(json.dumps({"median_s": statistics.median(seconds), "min_s": min(seconds)}),
@@ -170,6 +182,8 @@ def main():
                         help="step: without an exchange between the ranks")
     parser.add_argument("--bucket-mb", type=float, default=25)
     parser.add_argument("--hook", choices=HOOKS, help="step: compress the gradients")
+    parser.add_argument("--updates", action="store_true",
+                        help="rpc: the tensor is a gradient, and a parameter comes back")
     parser.add_argument("--transport", choices=["uv", "shm"],
                         help="rpc: the only transport (default: the fastest one)")
     parser.add_argument("--batch", type=int, help="pipeline, sharded: samples of each rank")

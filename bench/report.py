@@ -4,6 +4,7 @@ beside the figures."""
 import datetime
 import os
 import platform
+import re
 import statistics
 import subprocess
 import textwrap
@@ -86,18 +87,33 @@ def markdown_section(section, origin):
 
 def markdown(sections, order, page, command, rounds, load, trireme, python):
     """Returns `page` with these sections instead of those with the same titles. Sections of another
-    machine or other versions are left out. `load` is that of the machine before the first run."""
+    machine or other versions say so. `load` is that of the machine before the first run."""
     origin = f"Measured on {datetime.date.today().isoformat()} by `{command}`; {rounds} rounds."
     if load > BUSY:
         origin += (f" Other programmes kept the machine busy (load {load:.1f}): trust the ratios "
                    "more than the times, and neither much.")
     head = HEAD.format(machine=wrapped(f"- Machine: {machine()}", "  "),
                        versions=wrapped(f"- Versions: {versions(trireme, python)}", "  "))
-    kept = page.removeprefix(head) if page.startswith(head) else ""
-    parts = f"\n{kept}".split("\n## ")[1:]
+    former, *parts = page.split("\n## ")
     texts = {text.split("\n", 1)[0]: f"## {text.strip()}" for text in parts}
+    if former.strip() != head.strip():
+        texts = {title: with_machine(text, former) for title, text in texts.items()}
     texts |= {section.title: markdown_section(section, origin) for section in sections}
     return head + "\n\n".join(texts[title] for title in order if title in texts) + "\n"
+
+
+ELSEWHERE = "It was another machine, or other versions:"
+
+
+def with_machine(text, head):
+    """Returns a section with the machine that the head of its page names, unless it has one."""
+    facts = [line.removeprefix("- ") for line in
+             re.sub(r"\n  +", " ", head).splitlines() if re.match(r"- (Machine|Versions): ", line)]
+    if ELSEWHERE in text.replace("\n", " ") or len(facts) != 2:
+        return text
+    note = wrapped(f"{ELSEWHERE} {' '.join(f'{fact}.' for fact in facts)}")
+    # The paragraph that tells the origin comes before the table.
+    return re.sub(r"\n\n\| ", f"\n\n{note}\n\n| ", text, count=1)
 
 
 def machine():

@@ -32,7 +32,7 @@ from divided import MICROBATCHES, measure_pipelines, measure_shards
 from links import measure_compression, measure_compression_loss, measure_links
 from memory import BATCHES, measure_memory
 from parts import (FEWEST_ROUNDS, measure_collectives, measure_noise, measure_requests,
-                   measure_scale, measure_startup, measure_steps)
+                   measure_scale, measure_servers, measure_startup, measure_steps)
 from recovery import measure_recovery
 from report import markdown, table
 
@@ -42,7 +42,7 @@ PARTS = {"noise": "Noise", "step": "Training step", "scale": "Scale",
          "pipeline": "Pipelines", "shards": "Shards", "memory": "Memory",
          "startup": "Start",
          "checkpoint": "Checkpoints", "recovery": "Recovery", "collectives": "all_reduce",
-         "requests": "Requests", "links": "Links between hosts",
+         "requests": "Requests", "servers": "Parameter servers", "links": "Links between hosts",
          "compression": "Compression on a slow link", "compression-loss": "Loss with compression",
          "build": "Build"}
 PARTS_ON_DEMAND = ("build",)
@@ -102,6 +102,7 @@ def main():
         "recovery": lambda: measure_recovery(rounds),
         "collectives": lambda: measure_collectives(rounds, steps),
         "requests": lambda: measure_requests(rounds, steps),
+        "servers": lambda: measure_servers(rounds, steps),
         "links": lambda: measure_links(rounds, steps),
         "compression": lambda: measure_compression("mlp", rounds, steps["slow link"]),
         "compression-loss": measure_compression_loss,

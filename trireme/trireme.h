@@ -12,6 +12,8 @@
 #include <trireme/parallel/nn/divided_random.h>
 #include <trireme/parallel/nn/layer_norm.h>
 #include <trireme/parallel/nn/vocabulary.h>
+#include <trireme/parallel/servers/parameter_server.h>
+#include <trireme/parallel/servers/server_client.h>
 #include <trireme/run/training.h>
 #include <trireme/tensor/cpu_allocator.h>
 #include <trireme/tensor/keep_memory.h>

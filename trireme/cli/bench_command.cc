@@ -9,6 +9,7 @@
 #include <trireme/cli/commands.h>
 #include <trireme/config/names.h>
 #include <trireme/launch/supervisor.h>
+#include <trireme/net/requests/message.h>
 #include <trireme/plan/collective_cost.h>
 #include <trireme/plan/collective_table.h>
 #include <trireme/plan/compression_plan.h>
@@ -169,6 +170,36 @@ void add_repetitions(Command command, const std::shared_ptr<BenchArguments>& arg
   arguments->node.add_to(command);
 }
 
+int bench_ps(const RequestsArguments& arguments) {
+  net::request_path_from_string(arguments.path);
+  if (parse_bytes(arguments.bytes) < 4)
+    throw Error(ErrorCode::invalid_argument, "cli", fmt::format("--bytes {}", arguments.bytes),
+                "4 or more: float32 has 4 bytes");
+  std::vector<std::string> words{"ps",
+                                 "--bytes",
+                                 arguments.bytes,
+                                 "--path",
+                                 arguments.path,
+                                 "--steps",
+                                 std::to_string(arguments.steps)};
+  if (arguments.json) words.push_back("--json");
+  for (const char* name : {"OMP_NUM_THREADS", "MKL_NUM_THREADS"}) setenv(name, "1", 1);
+  become("trireme-bench", std::move(words));
+}
+
+void add_bench_ps(Command bench) {
+  auto arguments = std::make_shared<RequestsArguments>();
+  arguments->steps = 1000;
+  Command servers =
+      bench.subcommand("ps", "Measure pushes and pulls between a worker and a parameter server");
+  servers.option("--bytes", arguments->bytes, "Size of the parameters (default 4KB)");
+  servers.option("--path", arguments->path, "tcp, shm, or auto for the faster one");
+  servers.option("--steps", arguments->steps, "Pushes with their pulls (default 1000)");
+  servers.flag("--json", arguments->json, "Print one JSON object");
+  servers.footer("Example: trireme bench ps --bytes 25MB --path tcp --json");
+  servers.action([arguments] { return bench_ps(*arguments); });
+}
+
 void add_bench_requests(Command bench) {
   auto arguments = std::make_shared<RequestsArguments>();
   Command requests = bench.subcommand(
@@ -271,6 +302,7 @@ void add_bench(Command app) {
   add_bench_startup(bench, arguments);
   add_bench_checkpoint(bench, arguments);
   add_bench_requests(bench);
+  add_bench_ps(bench);
 }
 
 }  // namespace trireme::cli

@@ -28,6 +28,12 @@ void add_subcommands(Command app) {
   add_step("step", "Training steps of a model", bench_step);
   add_step("first-step", "One training step, and the time of day when it is done",
            bench_first_step);
+  Command servers = app.subcommand("ps", "Pushes and pulls of a parameter server");
+  servers.option("--bytes", arguments->bytes);
+  servers.option("--path", arguments->path);
+  servers.option("--steps", arguments->steps);
+  servers.flag("--json", arguments->json);
+  servers.action([arguments] { return bench_parameter_server(*arguments); });
   Command collectives = app.subcommand("collectives", "One collective operation");
   collectives.option("--op", arguments->op);
   collectives.option("--bytes", arguments->bytes);

@@ -37,5 +37,6 @@ int bench_step(const RankArguments& arguments);
 int bench_first_step(const RankArguments& arguments);
 int bench_collectives(const RankArguments& arguments);
 int tune_collectives(const RankArguments& arguments);
+int bench_parameter_server(const RankArguments& arguments);
 
 }  // namespace trireme::cli

@@ -1,0 +1,385 @@
+// Parameter servers and their workers, in one process over real channels.
+#include "engines.h"
+
+#include <torch/nn/modules/linear.h>
+// This header must come after those of torch.
+#include <gmock/gmock.h>
+
+#include <trireme/net/control.h>
+#include <trireme/parallel/servers/parameter_server.h>
+#include <trireme/parallel/servers/server_client.h>
+#include <cmath>
+#include <future>
+#include <thread>
+
+#include "../base/expect_error.h"
+
+namespace trireme::parameter_server_test {
+namespace {
+
+using plan::Consistency;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using tests::Data;
+using tests::data_of;
+
+struct Net : torch::nn::Module {
+  explicit Net(int64_t width = 9) : width_(width) {
+    in = register_module("in", torch::nn::Linear(6, width));
+    out = register_module("out", torch::nn::Linear(width, 4));
+    to(at::kDouble);
+    for (auto& parameter : parameters()) {
+      const at::NoGradGuard no_grad;
+      parameter.copy_(
+          at::randn(parameter.sizes(), at::detail::createCPUGenerator(7), at::kDouble) * 0.3);
+    }
+  }
+  at::Tensor forward(const at::Tensor& x) { return out(at::tanh(in(x))); }
+  int64_t width_;
+  torch::nn::Linear in{nullptr}, out{nullptr};
+};
+
+Deadline soon() { return Deadline::after(Milliseconds(20000)); }
+
+plan::PlacementPlan placement_of(Net& net, int servers) {
+  plan::PlacementFacts facts;
+  facts.servers = servers;
+  for (const NamedTensor& parameter : state_of(net).parameters)
+    facts.tensors.push_back(
+        {parameter.name, parameter.tensor.sizes().vec(), plan::DType::float64, true});
+  return plan_placement(facts);
+}
+
+// A job's servers, in this process.
+struct Servers {
+  Servers(int count, int workers, const plan::ConsistencyOptions& consistency,
+          OptimizerFactory optimizer = SGD{.lr = 0.2, .momentum = 0.9},
+          const std::function<void(ParameterServerOptions&)>& change = {}) {
+    Net net;
+    for (int i = 0; i < count; ++i) {
+      ParameterServerOptions options{.placement = placement_of(net, count),
+                                     .server = i,
+                                     .optimizer = optimizer,
+                                     .consistency = consistency,
+                                     .workers = workers};
+      if (change) change(options);
+      all.push_back(std::make_unique<ParameterServer>(net::Endpoint{"127.0.0.1", 0}, token,
+                                                      std::move(options)));
+    }
+  }
+  std::vector<net::Endpoint> endpoints() const {
+    std::vector<net::Endpoint> result;
+    for (const auto& server : all) result.push_back(server->endpoint());
+    return result;
+  }
+  const std::string token = net::make_token();
+  std::vector<std::unique_ptr<ParameterServer>> all;
+};
+
+struct Worker {
+  Worker(const Servers& servers, int number, net::RequestPath path = net::RequestPath::automatic) {
+    ServerClientOptions options{
+        .placement = placement_of(net, static_cast<int>(servers.all.size())), .worker = number};
+    options.channel.path = path;
+    client = std::make_unique<ServerClient>(servers.endpoints(), servers.token, options,
+                                            state_of(net).parameters, soon());
+  }
+  double backward(const Data& data) {
+    net.zero_grad();
+    const at::Tensor loss = tests::cross_entropy(net.forward(data.x), data.y);
+    loss.backward();
+    return loss.item<double>();
+  }
+  Net net;
+  std::unique_ptr<ServerClient> client;
+};
+
+// The losses of steps on whole batches on one device.
+std::vector<double> losses_alone(OptimizerFactory make, int steps) {
+  Net net;
+  const auto optimizer = make(state_of(net).parameters);
+  std::vector<double> losses;
+  for (int step = 0; step < steps; ++step) {
+    const Data data = data_of(24, step);
+    optimizer->zero_grad();
+    const at::Tensor loss = tests::cross_entropy(net.forward(data.x), data.y);
+    loss.backward();
+    optimizer->step();
+    losses.push_back(loss.item<double>());
+  }
+  return losses;
+}
+
+// The mean losses of the workers, which share each batch.
+std::vector<double> losses_of_workers(const Servers& servers, int workers, int steps,
+                                      net::RequestPath path = net::RequestPath::automatic) {
+  std::vector<std::vector<double>> parts(static_cast<size_t>(workers));
+  std::vector<std::jthread> threads;
+  for (int w = 0; w < workers; ++w)
+    threads.emplace_back([&, w] {
+      Worker worker(servers, w, path);
+      if (w == 0) worker.client->initialise(soon());
+      int64_t step = worker.client->pull(soon());
+      for (int i = 0; i < steps; ++i) {
+        EXPECT_EQ(step, i);
+        const Data mine = data_of(24, i).share(w, workers);
+        parts[static_cast<size_t>(w)].push_back(worker.backward(mine) *
+                                                static_cast<double>(mine.size()) / 24);
+        step = worker.client->push_pull(mine.size(), soon());
+      }
+    });
+  threads.clear();
+  std::vector<double> losses(static_cast<size_t>(steps));
+  for (const auto& part : parts)
+    for (size_t i = 0; i < losses.size(); ++i) losses[i] += part[i];
+  return losses;
+}
+
+TEST(ParameterServers, SynchronousOnesGiveTheLossesOfOneDevice) {
+  const std::vector<OptimizerFactory> optimizers = {SGD{.lr = 0.2, .momentum = 0.9},
+                                                    Adam{.lr = 0.01}, AdamW{.lr = 0.01},
+                                                    Adagrad{.lr = 0.05}, RMSprop{.lr = 0.005}};
+  for (const OptimizerFactory& optimizer : optimizers) {
+    const std::vector<double> reference = losses_alone(optimizer, 12);
+    for (const int count : {1, 2, 3})
+      for (const int workers : {1, 2, 5}) {  // 24 samples of 5 workers are uneven shares.
+        const Servers servers(count, workers, {Consistency::sync}, optimizer);
+        const std::vector<double> losses = losses_of_workers(servers, workers, 12);
+        for (size_t i = 0; i < losses.size(); ++i)
+          EXPECT_NEAR(losses[i], reference[i], 1e-10)
+              << count << " servers, " << workers << " workers, step " << i;
+        for (const auto& server : servers.all) {
+          EXPECT_EQ(server->facts().updates, 12);
+          EXPECT_EQ(server->facts().staleness, (std::map<int64_t, int64_t>{{0, 12 * workers}}));
+        }
+      }
+  }
+}
+
+TEST(ParameterServers, BothPathsCarryTheSameBits) {
+  std::vector<std::vector<double>> losses;
+  for (const auto path : {net::RequestPath::tcp, net::RequestPath::shm})
+    losses.push_back(losses_of_workers(Servers(2, 3, {Consistency::sync}), 3, 8, path));
+  EXPECT_EQ(losses[0], losses[1]);
+}
+
+// Each worker runs its steps with pauses of its own.
+std::vector<int64_t> run_with_pauses(const Servers& servers, const std::vector<int>& pauses_ms,
+                                     int steps, std::vector<double>* last_losses = nullptr) {
+  std::vector<std::jthread> threads;
+  std::vector<int64_t> furthest(pauses_ms.size());
+  if (last_losses) last_losses->resize(pauses_ms.size());
+  for (size_t w = 0; w < pauses_ms.size(); ++w)
+    threads.emplace_back([&, w] {
+      Worker worker(servers, static_cast<int>(w));
+      if (w == 0) worker.client->initialise(soon());
+      worker.client->pull(soon());
+      for (int i = 0; i < steps; ++i) {
+        const double loss = worker.backward(data_of(24, i * 7 + static_cast<int>(w)));
+        if (last_losses) (*last_losses)[w] = loss;
+        std::this_thread::sleep_for(Milliseconds(pauses_ms[w]));
+        furthest[w] = worker.client->push_pull(24, soon());
+        if (i + 1 == steps) worker.client->leave(soon());
+      }
+    });
+  threads.clear();
+  return furthest;
+}
+
+TEST(ParameterServers, ASlowWorkerHoldsUpOthersByTheBoundAlone) {
+  for (const int bound : {0, 1, 4}) {
+    const Servers servers(2, 3, {Consistency::stale, bound});
+    run_with_pauses(servers, {0, 0, 8}, 10);
+    for (const auto& server : servers.all) {
+      const ParameterServerFacts facts = server->facts();
+      EXPECT_EQ(facts.updates, 30);
+      // Between the pull and the push of a step, each other worker is at most `bound` steps ahead
+      // and at most `bound` steps behind.
+      EXPECT_LE(facts.staleness.rbegin()->first, 2 * (2 * bound + 1)) << bound;
+    }
+  }
+}
+
+TEST(ParameterServers, AsynchronousWorkersLearnAndWaitForNobody) {
+  for (const Consistency mode : {Consistency::async, Consistency::delay_compensated}) {
+    const Servers servers(2, 3, {mode}, SGD{.lr = 0.05});
+    std::vector<double> losses;
+    const double first = losses_alone(SGD{.lr = 0.05}, 1)[0];
+    run_with_pauses(servers, {0, 1, 3}, 60, &losses);
+    EXPECT_EQ(servers.all[0]->facts().updates, 180);
+    for (const double loss : losses) EXPECT_LT(loss, first) << to_string(mode);
+  }
+}
+
+TEST(ParameterServers, BackupWorkersDropThePushesThatComeLate) {
+  const Servers servers(1, 3, {Consistency::sync, 0, 1});
+  run_with_pauses(servers, {0, 0, 15}, 12);
+  const ParameterServerFacts facts = servers.all[0]->facts();
+  EXPECT_GT(facts.late_pushes, 0);
+  EXPECT_EQ(facts.pushes, 36);
+}
+
+TEST(ParameterServers, APushThatIsSentAgainCountsOnce) {
+  const Servers servers(1, 1, {Consistency::async});
+  Worker worker(servers, 0), twin(servers, 0);
+  worker.client->initialise(soon());
+  worker.client->pull(soon());
+  worker.backward(data_of(24, 0));
+  worker.client->push(24, soon());
+  twin.client->pull(soon());
+  twin.backward(data_of(24, 0));
+  twin.client->push(24, soon());  // It joined at step 0 too.
+  EXPECT_EQ(servers.all[0]->facts().repeated_pushes, 1);
+  EXPECT_EQ(servers.all[0]->facts().updates, 1);
+}
+
+TEST(ParameterServers, WhatDidNotChangeDoesNotTravel) {
+  const Servers servers(2, 1, {Consistency::async});
+  Worker worker(servers, 0);
+  worker.client->initialise(soon());
+  worker.client->pull(soon());
+  const auto versions = worker.client->versions();
+  worker.client->pull(soon());
+  EXPECT_EQ(worker.client->versions(), versions);
+  EXPECT_EQ(servers.all[0]->facts().unchanged_pulls, 1);
+}
+
+TEST(ParameterServers, TheFirstValuesCount) {
+  const Servers servers(2, 2, {Consistency::async});
+  Worker first(servers, 0), second(servers, 1);
+  {
+    const at::NoGradGuard no_grad;
+    for (at::Tensor& parameter : second.net.parameters()) parameter.add_(1);
+  }
+  first.client->initialise(soon());
+  second.client->initialise(soon());
+  second.client->pull(soon());
+  EXPECT_EQ(sha256_of(state_of(second.net).parameters), sha256_of(state_of(first.net).parameters));
+}
+
+TEST(ParameterServers, AModeThatChangesFreesThoseThatWait) {
+  const Servers servers(1, 2, {Consistency::sync});
+  Worker worker(servers, 0), other(servers, 1);
+  worker.client->initialise(soon());
+  worker.client->pull(soon());
+  worker.backward(data_of(24, 0));
+  auto waits =
+      std::async(std::launch::async, [&] { return worker.client->push_pull(24, soon()); });
+  EXPECT_EQ(waits.wait_for(Milliseconds(50)), std::future_status::timeout);
+  servers.all[0]->change({Consistency::async});
+  EXPECT_EQ(waits.get(), 1);
+  EXPECT_EQ(servers.all[0]->facts().updates, 1);
+}
+
+TEST(ParameterServers, ALostWorkerFreesThoseThatWait) {
+  for (const Consistency mode : {Consistency::sync, Consistency::stale}) {
+    const Servers servers(1, 2, {mode});
+    Worker worker(servers, 0), other(servers, 1);
+    worker.client->initialise(soon());
+    worker.client->pull(soon());
+    worker.backward(data_of(24, 0));
+    auto waits =
+        std::async(std::launch::async, [&] { return worker.client->push_pull(24, soon()); });
+    EXPECT_EQ(waits.wait_for(Milliseconds(50)), std::future_status::timeout);
+    servers.all[0]->leave(1);
+    EXPECT_EQ(waits.get(), 1);
+  }
+}
+
+TEST(ParameterServers, AWorkerThatWaitsTooLongLearnsForWhom) {
+  const Servers servers(
+      1, 2, {Consistency::stale, 1}, SGD{.lr = 0.1},
+      [](ParameterServerOptions& options) { options.patience = Milliseconds(200); });
+  Worker worker(servers, 0), other(servers, 1);
+  worker.client->initialise(soon());
+  worker.client->pull(soon());
+  worker.backward(data_of(24, 0));
+  worker.client->push_pull(24, soon());
+  EXPECT_THAT(message_of(ErrorCode::timeout, [&] { worker.client->push_pull(24, soon()); }),
+              AllOf(HasSubstr("waits for worker 1"), HasSubstr("step 0"), HasSubstr("stale")));
+  EXPECT_EQ(servers.all[0]->facts().updates, 2) << "the push counts";
+}
+
+TEST(ParameterServers, RefuseWhatCannotBe) {
+  const Servers servers(1, 1, {Consistency::sync});
+  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { Worker(servers, 1); }),
+              HasSubstr("worker 1 of a job with 1 workers"));
+  Worker worker(servers, 0);
+  worker.backward(data_of(24, 0));
+  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { worker.client->push(24, soon()); }),
+              HasSubstr("before the parameters have values"));
+  worker.client->initialise(soon());
+  worker.client->pull(soon());
+  worker.net.in->weight.mutable_grad()[0][0] = NAN;
+  EXPECT_THAT(message_of(ErrorCode::corrupt, [&] { worker.client->push(24, soon()); }),
+              AllOf(HasSubstr("in.weight"), HasSubstr("NaN")));
+  EXPECT_EQ(servers.all[0]->facts().updates, 0);
+  Net wide(12);
+  ServerClientOptions options{.placement = placement_of(wide, 1)};
+  EXPECT_THAT(message_of(ErrorCode::invalid_argument,
+                         [&] {
+                           ServerClient(servers.endpoints(), servers.token, options,
+                                        state_of(wide).parameters, soon());
+                         }),
+              AllOf(HasSubstr("in.weight"), HasSubstr("12, 6"), HasSubstr("9, 6")));
+  EXPECT_THAT(message_of(ErrorCode::unsupported,
+                         [] { Servers(1, 1, {Consistency::sync}, Lamb{.lr = 0.1}); }),
+              HasSubstr("Lamb"));
+  EXPECT_THAT(
+      message_of(ErrorCode::invalid_argument, [] { Servers(1, 2, {Consistency::sync, 0, 2}); }),
+      HasSubstr("ps.backup_workers"));
+}
+
+TEST(ParameterServers, AStrangerGetsNothing) {
+  const Servers servers(1, 1, {Consistency::sync});
+  Net net;
+  EXPECT_ANY_THROW(ServerClient(servers.endpoints(), net::make_token(),
+                                {.placement = placement_of(net, 1)}, state_of(net).parameters,
+                                Deadline::after(Milliseconds(1000))));
+}
+
+TEST(ParameterServers, AServerThatEndsIsNamed) {
+  Servers servers(2, 1, {Consistency::sync});
+  Worker worker(servers, 0);
+  worker.client->initialise(soon());
+  worker.client->pull(soon());
+  const std::string place = std::to_string(servers.all[1]->endpoint().port);
+  servers.all[1].reset();
+  worker.backward(data_of(24, 0));
+  EXPECT_THAT(message_of(ErrorCode::peer_lost, [&] { worker.client->push_pull(24, soon()); }),
+              HasSubstr(place));
+}
+
+// docs/parameter_server.md has these lines.
+TEST(ParameterServers, TheExampleOfTheDocument) {
+  Net model;
+  const std::vector<plan::TensorSpec> specs = placement_of(model, 1).facts.tensors;
+  const std::string token = net::make_token();
+  const std::vector<Data> batches = {data_of(24, 0), data_of(24, 1)};
+
+  const plan::PlacementPlan placement = plan::plan_placement({.tensors = specs, .servers = 1});
+
+  const plan::ConsistencyOptions consistency{plan::Consistency::stale, /*staleness=*/2};
+  ParameterServer server({"127.0.0.1", 0}, token,
+                         {.placement = placement,
+                          .server = 0,  // Its number, such as World::task().index.
+                          .optimizer = SGD{.lr = 0.1},
+                          .consistency = consistency,
+                          .workers = 1});
+
+  const Deadline deadline = Deadline::after(Milliseconds(60000));
+  ServerClient servers({server.endpoint()}, token, {.placement = placement, .worker = 0},
+                       state_of(model).parameters, deadline);
+  servers.initialise(deadline);  // The first values that come count.
+  servers.pull(deadline);
+  for (const Data& batch : batches) {
+    tests::cross_entropy(model.forward(batch.x), batch.y).backward();
+    servers.push_pull(batch.size(), deadline);
+    model.zero_grad();
+  }
+  servers.leave(deadline);  // Nobody waits for this worker any more.
+  EXPECT_EQ(server.facts().updates, 2);
+}
+
+}  // namespace
+}  // namespace trireme::parameter_server_test

@@ -1,0 +1,66 @@
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/zeros.h>
+#include <torch/optim/optimizer.h>
+
+#include <fmt/format.h>
+#include <trireme/base/error.h>
+#include <trireme/comm/dtype.h>
+#include <trireme/parallel/fused/fused_optimizer.h>
+#include <trireme/parallel/servers/server_shard.h>
+#include <cstring>
+
+namespace trireme::servers {
+ServerShard::ServerShard(const plan::PlacementPlan& placement, int server,
+                         const OptimizerFactory& optimizer) {
+  for (const plan::ServerPiece& piece : placement.pieces) {
+    if (piece.server != server) continue;
+    const plan::TensorSpec& tensor = placement.facts.tensors[static_cast<size_t>(piece.tensor)];
+    pieces_.push_back(piece);
+    const std::string name =
+        fmt::format("{}[{}:{}]", tensor.name, piece.from, piece.from + piece.count);
+    parameters_.push_back(
+        {name, at::zeros({piece.count}, at::TensorOptions(to_torch(tensor.dtype)))
+                   .set_requires_grad(true)});
+    data_.push_back(static_cast<std::byte*>(parameters_.back().tensor.mutable_data_ptr()));
+    bytes_.push_back(parameters_.back().tensor.nbytes());
+  }
+  if (parameters_.empty()) return;  // A server of a tiny model may have nothing.
+  optimizer_ = optimizer(parameters_);
+  fused_ = fused::FusedOptimizer::of(*optimizer_, parameters_);
+  if (fused_ && fused_->layerwise())
+    throw Error(
+        ErrorCode::unsupported, "parallel",
+        fmt::format("{} on parameter servers, which have parts of layers", kind_of(*optimizer_)),
+        "sgd, adam, adamw, rmsprop or adagrad");
+}
+
+ServerShard::~ServerShard() = default;
+
+void ServerShard::update(const std::vector<void*>& gradients) {
+  if (fused_) {
+    std::vector<int> with;
+    for (size_t i = 0; i < gradients.size(); ++i)
+      if (gradients[i] != nullptr) with.push_back(static_cast<int>(i));
+    for (const int i : fused_->begin_step(with))
+      fused_->update({i, 0, pieces_[static_cast<size_t>(i)].count},
+                     gradients[static_cast<size_t>(i)]);
+    return;
+  }
+  for (size_t i = 0; i < parameters_.size(); ++i)
+    parameters_[i].tensor.mutable_grad() =
+        gradients[i] != nullptr ? tensor_in(i, gradients[i]) : at::Tensor();
+  if (optimizer_) optimizer_->step();
+  for (const NamedTensor& parameter : parameters_) parameter.tensor.mutable_grad().reset();
+}
+
+void ServerShard::copy_to(const std::vector<std::byte*>& places) const {
+  for (size_t i = 0; i < places.size(); ++i) std::memcpy(places[i], data_[i], bytes_[i]);
+}
+
+at::Tensor ServerShard::tensor_in(size_t i, void* memory) const {
+  const at::Tensor& tensor = parameters_[i].tensor;
+  return at::from_blob(memory, tensor.sizes(), tensor.options().requires_grad(false));
+}
+
+}  // namespace trireme::servers
