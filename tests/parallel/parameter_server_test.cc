@@ -213,10 +213,19 @@ TEST(ParameterServers, AsynchronousWorkersLearnAndWaitForNobody) {
 
 TEST(ParameterServers, BackupWorkersDropThePushesThatComeLate) {
   const Servers servers(1, 3, {Consistency::sync, 0, 1});
-  run_with_pauses(servers, {0, 0, 15}, 12);
-  const ParameterServerFacts facts = servers.all[0]->facts();
-  EXPECT_GT(facts.late_pushes, 0);
-  EXPECT_EQ(facts.pushes, 36);
+  Worker slow(servers, 0), first(servers, 1), second(servers, 2);
+  first.client->initialise(soon());
+  for (Worker* const worker : {&slow, &first, &second}) {
+    worker->client->pull(soon());
+    worker->backward(data_of(24, 0));
+  }
+  first.client->push(24, soon());
+  second.client->push(24, soon());
+  EXPECT_EQ(servers.all[0]->facts().updates, 1);
+  slow.client->push(24, soon());
+  EXPECT_EQ(servers.all[0]->facts().late_pushes, 1);
+  EXPECT_EQ(servers.all[0]->facts().updates, 1);
+  EXPECT_EQ(slow.client->pull(soon()), 1);
 }
 
 TEST(ParameterServers, APushThatIsSentAgainCountsOnce) {
@@ -231,6 +240,26 @@ TEST(ParameterServers, APushThatIsSentAgainCountsOnce) {
   twin.client->push(24, soon());  // It joined at step 0 too.
   EXPECT_EQ(servers.all[0]->facts().repeated_pushes, 1);
   EXPECT_EQ(servers.all[0]->facts().updates, 1);
+}
+
+TEST(ParameterServers, ACallThatOneServerDidNotAnswerCanBeMadeAgain) {
+  // The second server lets worker 0 wait for worker 1, until it gives up.
+  Servers servers(2, 2, {Consistency::async});
+  Worker worker(servers, 0);
+  worker.client->initialise(soon());
+  worker.client->pull(soon());
+  worker.backward(data_of(24, 0));
+  servers.all[1]->change({Consistency::sync});
+  EXPECT_THAT(
+      message_of(ErrorCode::timeout,
+                 [&] { worker.client->push_pull(24, Deadline::after(Milliseconds(300))); }),
+      HasSubstr("waited"));
+  servers.all[1]->change({Consistency::async});
+  EXPECT_EQ(worker.client->push_pull(24, soon()), 1);
+  for (const auto& server : servers.all) {
+    EXPECT_EQ(server->facts().updates, 1);
+    EXPECT_EQ(server->facts().repeated_pushes, 1);
+  }
 }
 
 TEST(ParameterServers, WhatDidNotChangeDoesNotTravel) {

@@ -73,6 +73,14 @@ TEST(PushClock, NobodyWaitsForAWorkerThatHasLeft) {
   EXPECT_EQ(stale.join(1), 2);
 }
 
+TEST(PushClock, AWorkerThatHasPushedAndLeftStandsForNobodyElse) {
+  PushClock clock = clock_of({Consistency::sync}, 3);
+  EXPECT_EQ(clock.push(2, 0), Verdict::gather);
+  EXPECT_FALSE(clock.leave(2));
+  EXPECT_EQ(clock.push(0, 0), Verdict::gather) << "worker 1 has not pushed";
+  EXPECT_EQ(clock.push(1, 0), Verdict::complete);
+}
+
 TEST(PushClock, TheModeChangesWhileWorkersRun) {
   PushClock clock = clock_of({Consistency::stale, 3}, 2);
   for (int64_t step = 0; step < 3; ++step) clock.push(0, step);
@@ -189,6 +197,8 @@ class PushClockExploration : public testing::TestWithParam<Space> {
   void count(Everything& now, const std::pair<int, int64_t>& push, Verdict verdict) {
     EXPECT_FALSE(verdict != Verdict::repeated && now.applied.contains(push))
         << "a push counts twice: " << now.key();
+    EXPECT_TRUE(verdict != Verdict::late || GetParam().options.backup_workers > 0)
+        << "a push of a worker that others had to wait for is dropped: " << now.key();
     switch (verdict) {
       case Verdict::update: now.applied.insert(push); break;
       case Verdict::gather: now.gathered.insert(push); break;

@@ -96,11 +96,11 @@ PushClock::Verdict PushClock::push(int worker, int64_t clock) {
 // Ends the step if enough pushes have come.
 bool PushClock::completes_step() {
   if (gathered_.empty()) return false;
-  // A worker that has pushed and left is not waited for, but what it pushed counts.
-  const auto wanted = std::max(1, workers() - options_.backup_workers);
-  const auto all_there =
-      std::ranges::all_of(next_, [&](const auto& each) { return gathered_.contains(each.first); });
-  if (std::ssize(gathered_) < wanted && !all_there) return false;
+  // A worker that has pushed and left counts for none of those that are there.
+  const auto pushed = std::ranges::count_if(
+      next_, [&](const auto& each) { return gathered_.contains(each.first); });
+  const int wanted = std::max(std::min(1, workers()), workers() - options_.backup_workers);
+  if (pushed < wanted) return false;
   gathered_.clear();
   ++step_;
   ++updates_;

@@ -33,6 +33,7 @@ using Verdict = plan::PushClock::Verdict;
 
 constexpr size_t kMemoryLine = 64;
 constexpr Milliseconds kLook{50};  // Between two looks at those that wait.
+constexpr int kMostThreads = 32;
 
 [[noreturn]] void refuse_call(const std::string& what, const std::string& remedy = {}) {
   throw Error(ErrorCode::invalid_argument, "parallel", what, remedy);
@@ -171,6 +172,9 @@ struct ParameterServer::Impl {
   std::string reason_to_wait(const Waiting& waiting) const;
   const Values& values_now();
   void check_worker(int worker) const;
+  // Throws Error(invalid_argument) unless the tensors are those that the call has.
+  void check_tensors(const ServerRequest& request,
+                     const std::vector<net::TensorNote>& tensors) const;
 
   const ParameterServerOptions options;
   std::vector<net::Message::Tensor> form;  // Of replies, without data.
@@ -198,29 +202,36 @@ void ParameterServer::Impl::check_worker(int worker) const {
 }
 
 net::Placement ParameterServer::Impl::place(const net::Head& head) {
-  const ServerRequest request = servers::decode_request(head.header);
+  check_tensors(servers::decode_request(head.header), head.tensors);
+  return memory->place(head.tensors);
+}
+
+void ParameterServer::Impl::check_tensors(const ServerRequest& request,
+                                          const std::vector<net::TensorNote>& tensors) const {
   const bool is_push = request.call == ServerCall::push || request.call == ServerCall::push_pull;
-  if (!is_push && request.call != ServerCall::initialise)
-    refuse_call(fmt::format("{} tensors come with a call that has none", head.tensors.size()));
-  if (head.tensors.size() != form.size())
-    refuse_call(fmt::format("worker {} sends {} pieces, and server {} has {}", request.worker,
-                            head.tensors.size(), options.server, form.size()),
+  const size_t wanted = is_push || request.call == ServerCall::initialise ? form.size() : 0;
+  if (tensors.size() != wanted)
+    refuse_call(fmt::format("worker {} sends {} pieces, and server {} takes {}", request.worker,
+                            tensors.size(), options.server, wanted),
                 "the same model and number of servers everywhere");
-  for (size_t i = 0; i < form.size(); ++i) {
-    const net::TensorNote &wanted = form[i].note, &given = head.tensors[i];
+  if (is_push && request.samples < 0)
+    refuse_call(
+        fmt::format("worker {} pushes the mean over {} samples", request.worker, request.samples));
+  for (size_t i = 0; i < wanted; ++i) {
+    const net::TensorNote &own = form[i].note, &given = tensors[i];
     if (is_push && given.bytes == 0) continue;  // No gradient.
-    if (given.bytes != wanted.bytes || given.dtype != wanted.dtype)
+    if (given.bytes != own.bytes || given.dtype != own.dtype)
       refuse_call(fmt::format("worker {} sends {} bytes of {} for '{}', which has {} of {}",
                               request.worker, given.bytes, given.dtype, shard.parameters()[i].name,
-                              wanted.bytes, wanted.dtype),
+                              own.bytes, own.dtype),
                   "the same model everywhere");
   }
-  return memory->place(head.tensors);
 }
 
 void ParameterServer::Impl::handle(net::Request message, net::Responder responder) {
   const ServerRequest request = servers::decode_request(message.head.header);
   check_worker(request.worker);
+  check_tensors(request, message.head.tensors);
   switch (request.call) {
     case ServerCall::join: responder.reply({encode(join(request)), {}}); break;
     case ServerCall::initialise:
@@ -411,7 +422,11 @@ void ParameterServer::Impl::send(std::vector<Answer> answers) const {
     if (answer.values) message.tensors = form;
     for (size_t i = 0; i < message.tensors.size(); ++i)
       message.tensors[i].data = answer.values->pieces[i];
-    answer.responder.reply(message);
+    try {
+      answer.responder.reply(message);
+    } catch (const Error& error) {  // Such as limits of the client's: the others get theirs.
+      answer.responder.fail(error.code(), error.what());
+    }
   }
 }
 
@@ -476,6 +491,9 @@ ParameterServer::ParameterServer(const net::Endpoint& listen, std::string token,
     refuse_call(fmt::format("a parameter server for {} workers", options.workers));
   if (options.server < 0 || options.server >= options.placement.facts.servers)
     refuse_call(fmt::format("server {} of {}", options.server, options.placement.facts.servers));
+  // A thread that answers a slow worker holds up no other one.
+  options.channel.threads =
+      std::max(options.channel.threads, std::min(options.workers + 1, kMostThreads));
   impl_ = std::make_shared<Impl>(std::move(options));
   impl_->keeper = std::jthread(
       [impl = impl_.get()](const std::stop_token& end) { impl->look_after_the_waiting(end); });

@@ -98,7 +98,10 @@ void ServerClient::ask_all(const char* name, Deadline deadline, const Make& make
   std::vector<net::PendingReply> pending;
   for (size_t i = 0; i < servers_.size(); ++i)
     pending.push_back(servers_[i]->client->start(make(i), parameters_of(i), deadline, name));
-  for (size_t i = 0; i < servers_.size(); ++i) take(i, pending[i].wait(deadline));
+  // Nothing is taken unless all have answered, so that the same call can be made again.
+  std::vector<net::Reply> replies;
+  for (net::PendingReply& each : pending) replies.push_back(each.wait(deadline));
+  for (size_t i = 0; i < servers_.size(); ++i) take(i, replies[i]);
 }
 
 // The places of a server's pieces in the parameters' own memory.

@@ -55,7 +55,7 @@ class ServerClient {
   struct Server;
   net::Message gradients_for(size_t server, int64_t samples, bool pulls) const;
   net::ChoosePlaces parameters_of(size_t server) const;
-  // Sends a request to each server, and gives the answers to `take`.
+  // Sends a request to each server, and gives the answers to `take` when all are there.
   template <typename Make, typename Take>
   void ask_all(const char* name, Deadline deadline, const Make& make, const Take& take);
   int64_t take_parameters(size_t server, const net::Reply& reply);
