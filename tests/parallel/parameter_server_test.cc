@@ -8,6 +8,7 @@
 #include <trireme/net/control.h>
 #include <trireme/parallel/servers/parameter_server.h>
 #include <trireme/parallel/servers/server_client.h>
+#include <algorithm>
 #include <cmath>
 #include <future>
 #include <thread>
@@ -228,20 +229,6 @@ TEST(ParameterServers, BackupWorkersDropThePushesThatComeLate) {
   EXPECT_EQ(slow.client->pull(soon()), 1);
 }
 
-TEST(ParameterServers, APushThatIsSentAgainCountsOnce) {
-  const Servers servers(1, 1, {Consistency::async});
-  Worker worker(servers, 0), twin(servers, 0);
-  worker.client->initialise(soon());
-  worker.client->pull(soon());
-  worker.backward(data_of(24, 0));
-  worker.client->push(24, soon());
-  twin.client->pull(soon());
-  twin.backward(data_of(24, 0));
-  twin.client->push(24, soon());  // It joined at step 0 too.
-  EXPECT_EQ(servers.all[0]->facts().repeated_pushes, 1);
-  EXPECT_EQ(servers.all[0]->facts().updates, 1);
-}
-
 TEST(ParameterServers, ACallThatOneServerDidNotAnswerCanBeMadeAgain) {
   // The second server lets worker 0 wait for worker 1, until it gives up.
   Servers servers(2, 2, {Consistency::async});
@@ -284,6 +271,44 @@ TEST(ParameterServers, TheFirstValuesCount) {
   second.client->initialise(soon());
   second.client->pull(soon());
   EXPECT_EQ(sha256_of(state_of(second.net).parameters), sha256_of(state_of(first.net).parameters));
+}
+
+TEST(ParameterServers, AllFirstValuesAreThoseOfOneWorker) {
+  for (int trial = 0; trial < 10; ++trial) {
+    const Servers servers(3, 3, {Consistency::async});
+    std::vector<std::string> hashes(3), pulled(3);
+    std::vector<std::jthread> threads;
+    for (int w = 0; w < 3; ++w)
+      threads.emplace_back([&, w] {
+        Worker worker(servers, w);
+        {
+          const at::NoGradGuard no_grad;
+          for (at::Tensor& parameter : worker.net.parameters()) parameter.add_(w);
+        }
+        hashes[static_cast<size_t>(w)] = sha256_of(state_of(worker.net).parameters);
+        worker.client->initialise(soon());
+        worker.client->pull(soon());
+        pulled[static_cast<size_t>(w)] = sha256_of(state_of(worker.net).parameters);
+      });
+    threads.clear();
+    EXPECT_EQ(std::ranges::count(hashes, pulled[0]), 1);
+    EXPECT_EQ(std::ranges::count(pulled, pulled[0]), 3);
+  }
+}
+
+TEST(ParameterServers, AnEmptyShareCountsForNothing) {
+  const Servers servers(2, 2, {Consistency::sync});
+  Worker worker(servers, 0), idle(servers, 1);
+  worker.client->initialise(soon());
+  for (Worker* const each : {&worker, &idle}) {
+    each->client->pull(soon());
+    each->backward(data_of(24, 0));
+  }
+  idle.net.in->weight.mutable_grad().fill_(NAN);  // The mean of no losses.
+  idle.client->push(0, soon());
+  EXPECT_EQ(worker.client->push_pull(24, soon()), 1);
+  for (const at::Tensor& parameter : worker.net.parameters())
+    EXPECT_TRUE(parameter.isfinite().all().item<bool>());
 }
 
 TEST(ParameterServers, AModeThatChangesFreesThoseThatWait) {
@@ -396,17 +421,17 @@ TEST(ParameterServers, TheExampleOfTheDocument) {
                           .consistency = consistency,
                           .workers = 1});
 
-  const Deadline deadline = Deadline::after(Milliseconds(60000));
+  const auto deadline = [] { return Deadline::after(Milliseconds(60000)); };
   ServerClient servers({server.endpoint()}, token, {.placement = placement, .worker = 0},
-                       state_of(model).parameters, deadline);
-  servers.initialise(deadline);  // The first values that come count.
-  servers.pull(deadline);
+                       state_of(model).parameters, deadline());
+  servers.initialise(deadline());  // The first values that come count.
+  servers.pull(deadline());
   for (const Data& batch : batches) {
     tests::cross_entropy(model.forward(batch.x), batch.y).backward();
-    servers.push_pull(batch.size(), deadline);
+    servers.push_pull(batch.size(), deadline());
     model.zero_grad();
   }
-  servers.leave(deadline);  // Nobody waits for this worker any more.
+  servers.leave(deadline());  // Nobody waits for this worker any more.
   EXPECT_EQ(server.facts().updates, 2);
 }
 

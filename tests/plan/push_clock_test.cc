@@ -41,7 +41,7 @@ TEST(PushClock, BackupWorkersAreNotWaitedFor) {
   EXPECT_EQ(clock.push(1, 1), Verdict::gather);
   EXPECT_EQ(clock.push(2, 1), Verdict::complete);
   EXPECT_EQ(clock.push(0, 0), Verdict::late);
-  EXPECT_EQ(clock.step_to_begin(1), 2) << "the slow worker leaves a step out";
+  EXPECT_EQ(clock.step_to_begin(0, 1), 2) << "the slow worker leaves a step out";
   EXPECT_EQ(clock.push(0, 2), Verdict::gather);
 }
 
@@ -86,10 +86,38 @@ TEST(PushClock, TheModeChangesWhileWorkersRun) {
   for (int64_t step = 0; step < 3; ++step) clock.push(0, step);
   EXPECT_FALSE(clock.change({Consistency::sync}));
   EXPECT_EQ(clock.push(1, 0), Verdict::late) << "it was computed for a step of before";
-  EXPECT_EQ(clock.step_to_begin(1), 3);
+  EXPECT_EQ(clock.step_to_begin(1, 1), 3);
   EXPECT_EQ(clock.push(0, 3), Verdict::gather);
   EXPECT_TRUE(clock.change({Consistency::async})) << "what was gathered is an update";
   EXPECT_EQ(clock.push(0, 4), Verdict::update);
+}
+
+TEST(PushClock, ASecondPushOfAWorkerDoesNotTakeThePlaceOfTheFirst) {
+  PushClock clock = clock_of({Consistency::sync}, 2);
+  EXPECT_EQ(clock.push(0, 0), Verdict::gather);
+  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { clock.push(0, 1); }),
+              AllOf(HasSubstr("worker 0 pushes its step 1"), HasSubstr("update of step 0")));
+  EXPECT_EQ(clock.push(1, 0), Verdict::complete);
+}
+
+TEST(PushClock, AWorkerThatWasAheadComesBackToSynchronousSteps) {
+  PushClock clock = clock_of({Consistency::async}, 2);
+  for (int64_t step = 0; step < 4; ++step) clock.push(1, step);
+  clock.leave(1);
+  clock.change({Consistency::sync});
+  EXPECT_EQ(clock.join(1), 4);
+  EXPECT_EQ(clock.step_to_begin(0, 0), 4);
+  EXPECT_TRUE(clock.may_begin(0, 4) && clock.may_begin(1, 4));
+}
+
+TEST(PushClock, AWorkerThatLeftStepsOutGoesOnInAnyMode) {
+  PushClock clock = clock_of({Consistency::sync, 0, 1}, 3);
+  for (int64_t step = 0; step < 2; ++step)
+    for (const int worker : {1, 2}) clock.push(worker, step);
+  EXPECT_EQ(clock.push(0, 0), Verdict::late);
+  EXPECT_EQ(clock.step_to_begin(0, 1), 2);
+  clock.change({Consistency::async});
+  EXPECT_EQ(clock.push(0, 2), Verdict::update);
 }
 
 TEST(PushClock, AnotherServerGoesOnFromItsText) {
@@ -234,9 +262,9 @@ class PushClockExploration : public testing::TestWithParam<Space> {
         continue;
       }
       if (!worker.computes && worker.step < space.steps &&
-          now.clock.may_begin(i, now.clock.step_to_begin(worker.step)))
+          now.clock.may_begin(i, now.clock.step_to_begin(i, worker.step)))
         change([&](Everything& then, WorkerState& mine) {
-          mine.step = then.clock.step_to_begin(mine.step);
+          mine.step = then.clock.step_to_begin(i, mine.step);
           mine.computes = true;
           mine.seen = then.applied;
           expect_bound(then, i);

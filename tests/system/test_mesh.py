@@ -4,7 +4,7 @@ that train as one device does, and load each other's checkpoints."""
 import json
 import unittest
 
-from support import DIGITS, TRIREME, SystemTest
+from support import DIGITS, ROOT, TRIREME, SystemTest
 
 
 def settings(*pairs):
@@ -160,8 +160,12 @@ class Mesh(SystemTest):
                      "strategy 'pipeline' with strategy.compression powersgd"),
                     (["shard.level=3", "strategy.sync_batch_norm=true"],
                      "strategy 'sharded' with strategy.sync_batch_norm"),
-                    (["mesh.tensor=2", "memory.offload=optimizer", "memory.swap_dir=/tmp"],
+                    (["model.name=mlp", "mesh.tensor=2", "memory.offload=optimizer",
+                      "memory.swap_dir=/tmp"],
                      "strategy 'tensor' with memory.offload optimizer"),
+                    (["model.name=cnn", "mesh.tensor=2"], "model.name is cnn", "mesh.tensor is 2"),
+                    (["model.name=mlp", "mesh.tensor=2", "optimizer.name=lamb"],
+                     "optimizer.name is lamb", "mesh.tensor is 2"),
                     (["mesh.pipeline=2", "guard.check_replicas_every=5"],
                      "guard.check_replicas_every 5"),
                     (["strategy.name=multi_worker", "mesh.pipeline=2"],
@@ -173,6 +177,8 @@ class Mesh(SystemTest):
                      "stage 0  0F0  0F1  0B0 > ? <")):
                 self.assert_refused([TRIREME, command, DIGITS, "--workers", "2",
                                      *settings(*keys)], 2, *words)
+        self.assert_refused([TRIREME, "plan", ROOT / "examples/text.yaml", "--workers", "3",
+                             *settings("mesh.tensor=3")], 2, "model.heads is", "mesh.tensor is 3")
         self.assert_refused([TRIREME, "train", DIGITS, "--workers", "2",
                              *settings("mesh.pipeline=2", "pipeline.schedule=zbh1",
                                        "memory.policy=recompute")], 2,

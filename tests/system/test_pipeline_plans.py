@@ -56,6 +56,12 @@ class PipelinePlans(SystemTest):
         self.assertEqual(plan["times"]["peak_microbatches"], [4, 3, 2, 1])
         self.assertEqual((plan["messages"], plan["buffers"]), ([8, 16, 16, 8], 1))
 
+    def test_a_schedule_of_ones_own_may_be_a_word(self):
+        own = "0F0 0F1 0B1 0B0; 1F0 1F1 1B1 1B0"
+        self.assertIn("stage 1", self.plan("--schedule", own))
+        self.assertIn("says how many stages", self.refused("--schedule", own, "--stages", "2"))
+        self.assertIn("stage 0 never runs 0B0", self.refused("--schedule", own.replace(" 0B0", "")))
+
     def test_a_schedule_of_ones_own_comes_from_a_file(self):
         own = self.folder / "own.txt"
         own.write_text("0F0 0F1 0B0 0B1\n1F0 1B0 1F1 1B1\n")

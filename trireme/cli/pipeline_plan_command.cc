@@ -23,11 +23,13 @@ plan::PipelinePlan plan_of(const PipelineArguments& arguments) {
                   fmt::format("--schedule NAME with one of {}, or --schedule-file FILE with a "
                               "schedule of your own",
                               fmt::join(plan::pipeline_schedules(), ", ")));
-  if (from_file) {
+  if (from_file || plan::is_schedule_text(arguments.schedule)) {
+    const std::string option = from_file ? "--schedule-file" : "a --schedule as text";
     if (arguments.stages || arguments.microbatches || arguments.chunks)
-      refuse_option("--schedule-file says how many stages, micro-batches and chunks there are",
+      refuse_option(option + " says how many stages, micro-batches and chunks there are",
                     "leave out --stages, --microbatches and --chunks");
-    return plan::parse_pipeline(read_file(arguments.schedule_file));
+    return plan::parse_pipeline(from_file ? read_file(arguments.schedule_file)
+                                          : arguments.schedule);
   }
   if (!arguments.stages || !arguments.microbatches)
     refuse_option(fmt::format("--schedule {} without {}", arguments.schedule,
@@ -53,9 +55,11 @@ void require_folder_of(const std::filesystem::path& file) {
 }  // namespace
 
 void PipelineArguments::add_to(Command command) {
-  command.option("--schedule", schedule,
-                 fmt::format("Plan a pipeline instead of a configuration: {}",
-                             fmt::join(plan::pipeline_schedules(), ", ")));
+  command.option(
+      "--schedule", schedule,
+      fmt::format("Plan a pipeline instead of a configuration: {}, or an order as text, "
+                  "such as '0F0 0F1 0B0 0B1; 1F0 1B0 1F1 1B1'",
+                  fmt::join(plan::pipeline_schedules(), ", ")));
   command.option("--stages", stages, "Stages of the pipeline");
   command.option("--microbatches", microbatches, "Micro-batches of a step");
   command.option("--chunks", chunks,

@@ -21,6 +21,8 @@ struct Family {
   // A sample is a row of tokens, as data.name text gives it. The data then completes the keys
   // model.vocabulary and model.context, which the family has.
   bool takes_tokens = false;
+  // It has layers of trireme::nn, which the ranks of a tensor axis can divide.
+  bool divides = false;
 
   // Fills in the defaults and checks the values of the family's keys. Throws
   // Error(invalid_argument). It changes nothing the second time.

@@ -104,6 +104,7 @@ Family gpt_family() {
           .keys = {"model.layers", "model.width", "model.heads", "model.vocabulary",
                    "model.context", "model.tied"},
           .takes_tokens = true,
+          .divides = true,
           .resolve = resolve_gpt,
           .add_shapes = add_gpt,
           .default_input = input_of_gpt,

@@ -62,6 +62,7 @@ Family mlp_family() {
           .presets = {"tiny", "mlpbig", "chain"},
           .keys = {"model.hidden", "model.dropout"},
           .preset_keys = {"model.dropout"},
+          .divides = true,
           .resolve = resolve_mlp,
           .add_shapes = add_mlp,
           .default_input = input_of_mlp,

@@ -15,11 +15,6 @@ namespace {
 // The bubble is then at most a fifth of the time.
 constexpr int kMicrobatchesOfAStage = 4;
 
-// A name has neither spaces nor ends of lines.
-bool is_text(const std::string& schedule) {
-  return schedule.find_first_of(" ;\n") != std::string::npos;
-}
-
 // Throws Error(invalid_argument) unless the options have the numbers of a plan from text.
 PipelinePlan fitting(PipelinePlan plan, const DivisionOptions& division) {
   const auto require = [](std::string_view key, int given, int in_text) {
@@ -43,7 +38,7 @@ PipelinePlan pipeline_of(const DivisionOptions& division) {
   const PipelineOptions& options = division.pipeline;
   const int usual = stages == 1 ? 1 : kMicrobatchesOfAStage * stages;
   try {
-    if (is_text(options.schedule)) return fitting(parse_pipeline(options.schedule), division);
+    if (is_schedule_text(options.schedule)) return fitting(parse_pipeline(options.schedule), division);
     PipelinePlan plan =
         plan_pipeline({.schedule = options.schedule,
                        .stages = stages,
@@ -54,7 +49,7 @@ PipelinePlan pipeline_of(const DivisionOptions& division) {
   } catch (const Error& error) {
     const ErrorParts parts = parts_of(error);
     // The message of a schedule as text has a grid of its steps, which says more than the text.
-    const std::string key = is_text(options.schedule) ? "pipeline.schedule"
+    const std::string key = is_schedule_text(options.schedule) ? "pipeline.schedule"
                                                       : "pipeline.schedule is " + options.schedule;
     throw Error(error.code(), "config",
                 fmt::format("{}: {}{}", key, parts.what, more_lines_of(error)), parts.remedy);

@@ -5,6 +5,11 @@
 
 namespace trireme::plan {
 
+// Whether it is a plan as text, and not a name: those have neither spaces nor ends of lines.
+inline bool is_schedule_text(std::string_view schedule) {
+  return schedule.find_first_of(" ;\n") != std::string_view::npos;
+}
+
 // Reads a plan: one line for each stage, or one text in which ';' ends a line. A step is written
 // as part, letter and micro-batch: "0F0 0F1 0B0 0B1". The letters are F (forward), B (backward), I
 // (gradient of the input) and W (gradient of the weights). '#' begins a comment. The numbers of

@@ -79,8 +79,12 @@ PushClock::Verdict PushClock::push(int worker, int64_t clock) {
   int64_t& next = found->second;
   if (clock < next) return Verdict::repeated;
   const bool is_sync = options_.consistency == Consistency::sync;
+  if (is_sync && clock > step_)
+    refuse_consistency(fmt::format("worker {} pushes its step {} before the update of step {}",
+                                   worker, clock, step_),
+                       "a pull before each step");
   // Updates that did not wait for a worker let it leave steps out.
-  if (clock > (is_sync ? std::max(next, step_) : next))
+  if (clock > std::max(next, step_))
     refuse_consistency(fmt::format("worker {} pushes its step {}, but its step {} has not come",
                                    worker, clock, next));
   next = clock + 1;
@@ -118,13 +122,15 @@ bool PushClock::may_begin(int worker, int64_t clock) const {
   return true;
 }
 
-int64_t PushClock::step_to_begin(int64_t clock) const {
+int64_t PushClock::step_to_begin(int worker, int64_t clock) const {
+  if (const auto own = next_.find(worker); own != next_.end())
+    clock = std::max(clock, own->second);
   return options_.consistency == Consistency::sync ? std::max(clock, step_) : clock;
 }
 
 int64_t PushClock::join(int worker) {
   if (const auto found = next_.find(worker); found != next_.end())
-    return step_to_begin(found->second);
+    return step_to_begin(worker, found->second);
   int64_t clock = 0;
   if (const auto before = left_.extract(worker); !before.empty()) clock = before.mapped();
   // A newcomer must not hold up those that have come far.
@@ -156,7 +162,8 @@ bool PushClock::change(ConsistencyOptions options) {
     return any;
   }
   if (was_sync) return completes_step();
-  for (const auto& [worker, clock] : next_) step_ = std::max(step_, clock);
+  for (const auto* const clocks : {&next_, &left_})
+    for (const auto& [worker, clock] : *clocks) step_ = std::max(step_, clock);
   return false;
 }
 

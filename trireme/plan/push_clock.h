@@ -60,9 +60,9 @@ class PushClock {
   Verdict push(int worker, int64_t clock);
   // Whether a worker may begin the step `clock` with the parameters as they are now.
   bool may_begin(int worker, int64_t clock) const;
-  // The step that a worker begins that asks for `clock`: a later one if updates did not wait for
-  // it.
-  int64_t step_to_begin(int64_t clock) const;
+  // The step that a worker begins that asks for `clock`: a later one if it has pushed that step
+  // already, or if updates did not wait for it.
+  int64_t step_to_begin(int worker, int64_t clock) const;
 
   // A worker that is new, or comes back, begins with this step.
   int64_t join(int worker);
@@ -75,6 +75,7 @@ class PushClock {
   const ConsistencyOptions& options() const { return options_; }
   int64_t updates() const { return updates_; }  // The version of the parameters.
   int workers() const { return static_cast<int>(next_.size()); }
+  bool has(int worker) const { return next_.contains(worker); }
   // The lowest clock of the workers that are there, and the worker that has it; empty without
   // workers. Others may wait for it.
   struct Slowest {

@@ -44,6 +44,28 @@ void check_norms_of_shards(const Config& config) {
       fmt::format("{}, or reproducible.virtual_shards=0", family->without_batch_norm));
 }
 
+void check_tensor_axis(const Config& config) {
+  const int ranks = config.trainer.division.mesh.tensor;
+  const models::Family* family = models::family_of(config.model);
+  if (ranks <= 1) return;
+  if (family && !family->divides)
+    refuse_config(fmt::format("mesh.tensor is {} and model.name is {}, of which no layer can be "
+                              "divided along a tensor axis",
+                              ranks, config.model.name),
+                  "mesh.tensor=1, or model.name=gpt or mlp");
+  if (family && family->has_key("model.heads"))
+    if (const int64_t heads = models::resolve(config.model).heads; heads % ranks != 0)
+      refuse_config(fmt::format("mesh.tensor is {} and model.heads is {}: each rank takes whole "
+                                "heads, and as many as the others",
+                                ranks, heads),
+                    "a mesh.tensor that divides model.heads");
+  if (config.optimizer.name == "lars" || config.optimizer.name == "lamb")
+    refuse_config(fmt::format("mesh.tensor is {} and optimizer.name is {}, whose step needs the "
+                              "norms of whole layers",
+                              ranks, config.optimizer.name),
+                  "mesh.tensor=1, or optimizer.name=sgd, adam, adamw, rmsprop or adagrad");
+}
+
 void check_faults(const Config& config) {
   const auto& faults = config.trainer.inject.faults;
   const bool drops = std::any_of(faults.begin(), faults.end(), [](const Fault& fault) {
@@ -112,6 +134,7 @@ void check(const Config& config) {
   check(config.trainer);
   check(config.world);
   check_norms_of_shards(config);
+  check_tensor_axis(config);
   check_faults(config);
   check_expectations(config);
   check_table(config);

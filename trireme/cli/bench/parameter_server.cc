@@ -40,7 +40,8 @@ class PsChild {
   PsChild(const std::string& token, int64_t bytes, net::RequestPath path) {
     int ends[2];
     if (::pipe2(ends, O_CLOEXEC) != 0) fail_ps("a pipe");
-    const Descriptor from(ends[0]), to(ends[1]);
+    const Descriptor from(ends[0]);
+    Descriptor to(ends[1]);
     const pid_t parent = ::getpid();
     pid_ = ::fork();
     if (pid_ < 0) fail_ps("fork");
@@ -52,6 +53,7 @@ class PsChild {
       }
       ::_exit(1);
     }
+    to.reset();  // The end of the server's process is then the end of the pipe.
     if (::read(from.get(), &port, sizeof port) != sizeof port)
       throw Error(ErrorCode::peer_lost, "cli", "the server's process ended at its start");
   }

@@ -11,6 +11,7 @@
 #include <trireme/parallel/servers/server_shard.h>
 #include <trireme/parallel/servers/server_wire.h>
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <condition_variable>
 #include <cstring>
@@ -34,6 +35,7 @@ using Verdict = plan::PushClock::Verdict;
 constexpr size_t kMemoryLine = 64;
 constexpr Milliseconds kLook{50};  // Between two looks at those that wait.
 constexpr int kMostThreads = 32;
+constexpr uint64_t kSmallAnswer = 64 << 10;  // It goes into the buffers of a channel.
 
 [[noreturn]] void refuse_call(const std::string& what, const std::string& remedy = {}) {
   throw Error(ErrorCode::invalid_argument, "parallel", what, remedy);
@@ -151,7 +153,7 @@ struct ParameterServer::Impl {
   net::Placement place(const net::Head& head);
   void handle(net::Request request, net::Responder responder);
   ServerReply join(const ServerRequest& request);
-  void initialise(const net::Request& request);
+  bool initialise(const net::Request& message);  // False if there were values before.
   void push(const ServerRequest& request, const net::Request& message);
   void pull(const ServerRequest& request, net::Responder responder);
   Gradients gradients_in(const net::Request& message) const;
@@ -235,8 +237,7 @@ void ParameterServer::Impl::handle(net::Request message, net::Responder responde
   switch (request.call) {
     case ServerCall::join: responder.reply({encode(join(request)), {}}); break;
     case ServerCall::initialise:
-      initialise(message);
-      responder.reply({encode(ServerReply{}), {}});
+      responder.reply({encode(ServerReply{0, 0, /*is_unchanged=*/!initialise(message)}), {}});
       break;
     case ServerCall::push:
       push(request, message);
@@ -281,12 +282,12 @@ ServerReply ParameterServer::Impl::join(const ServerRequest& request) {
   return {has_values ? clock.updates() : -1, clock.join(request.worker)};
 }
 
-void ParameterServer::Impl::initialise(const net::Request& message) {
+bool ParameterServer::Impl::initialise(const net::Request& message) {
   const std::lock_guard lock(mutex);
-  if (has_values) return;
+  if (has_values) return false;
   for (size_t i = 0; i < shard.size(); ++i)
     std::memcpy(shard.data(i), message.tensors[i].data(), shard.bytes(i));
-  has_values = true;
+  return has_values = true;
 }
 
 Gradients ParameterServer::Impl::gradients_in(const net::Request& message) const {
@@ -304,7 +305,9 @@ Gradients ParameterServer::Impl::gradients_in(const net::Request& message) const
 }
 
 void ParameterServer::Impl::push(const ServerRequest& request, const net::Request& message) {
-  Gradients gradients = gradients_in(message);
+  // The mean over no samples is nothing.
+  Gradients gradients =
+      request.samples > 0 ? gradients_in(message) : Gradients(shard.size(), nullptr);
   const std::lock_guard lock(mutex);
   if (!has_values)
     refuse_call(fmt::format("worker {} pushes before the parameters have values", request.worker));
@@ -342,10 +345,11 @@ void ParameterServer::Impl::compensate(int worker, Gradients& gradients) {
 // order in which pushes came.
 void ParameterServer::Impl::apply_gathered() {
   const at::NoGradGuard no_grad;
+  std::map<int, Push> pushes = std::exchange(gathered, {});  // Gone even if the update fails.
   double samples = 0;
-  for (const auto& [worker, push] : gathered) samples += static_cast<double>(push.samples);
+  for (const auto& [worker, push] : pushes) samples += static_cast<double>(push.samples);
   Gradients sums(shard.size());
-  for (auto& [worker, push] : gathered) {
+  for (auto& [worker, push] : pushes) {
     if (push.samples == 0) continue;
     const double share = static_cast<double>(push.samples) / samples;
     for (size_t i = 0; i < sums.size(); ++i) {
@@ -358,11 +362,12 @@ void ParameterServer::Impl::apply_gathered() {
     }
   }
   shard.update(sums);
-  gathered.clear();
 }
 
 void ParameterServer::Impl::pull(const ServerRequest& request, net::Responder responder) {
   const std::lock_guard lock(mutex);
+  if (!clock.has(request.worker))
+    refuse_call(fmt::format("worker {} pulls, and has not joined", request.worker));
   waiting.push_back({request.worker, request.clock, request.known,
                      Deadline::after(options.patience), std::move(responder)});
 }
@@ -383,6 +388,7 @@ const ParameterServer::Impl::Values& ParameterServer::Impl::values_now() {
     }
     free = copies.insert(copies.end(), std::move(copy));
   }
+  std::atomic_thread_fence(std::memory_order_acquire);  // Its last reader has read all of it.
   shard.copy_to((*free)->pieces);
   values = *free;
   values_version = clock.updates();
@@ -392,7 +398,7 @@ const ParameterServer::Impl::Values& ParameterServer::Impl::values_now() {
 std::vector<ParameterServer::Impl::Answer> ParameterServer::Impl::take_ready() {
   std::vector<Answer> ready;
   for (auto each = waiting.begin(); each != waiting.end();) {
-    const int64_t step = clock.step_to_begin(each->clock);
+    const int64_t step = clock.step_to_begin(each->worker, each->clock);
     if (each->responder.cancelled()) {
       each = waiting.erase(each);
       continue;
@@ -408,7 +414,7 @@ std::vector<ParameterServer::Impl::Answer> ParameterServer::Impl::take_ready() {
     Pulled& worker = pulled[each->worker];
     worker.version = version;
     const bool compensates = clock.options().consistency == plan::Consistency::delay_compensated;
-    if (compensates) worker.values = values_now();
+    worker.values = compensates ? values_now() : nullptr;
     ready.push_back(
         {{version, step, has_it}, has_it ? Values() : values_now(), std::move(each->responder)});
     each = waiting.erase(each);
@@ -417,17 +423,26 @@ std::vector<ParameterServer::Impl::Answer> ParameterServer::Impl::take_ready() {
 }
 
 void ParameterServer::Impl::send(std::vector<Answer> answers) const {
-  for (Answer& answer : answers) {
+  const auto send_one = [this](Answer& answer) {
     net::Message message{encode(answer.reply), {}};
     if (answer.values) message.tensors = form;
     for (size_t i = 0; i < message.tensors.size(); ++i)
       message.tensors[i].data = answer.values->pieces[i];
     try {
       answer.responder.reply(message);
-    } catch (const Error& error) {  // Such as limits of the client's: the others get theirs.
+    } catch (const Error& error) {  // Such as limits of the client's.
       answer.responder.fail(error.code(), error.what());
     }
-  }
+  };
+  uint64_t bytes = 0;
+  for (const net::Message::Tensor& tensor : form) bytes += tensor.note.bytes;
+  // A large answer waits for its reader, so a slow worker would hold up the others.
+  std::vector<std::jthread> apart;
+  for (size_t i = 0; i < answers.size(); ++i)
+    if (bytes > kSmallAnswer && i + 1 < answers.size())
+      apart.emplace_back([&, i] { send_one(answers[i]); });
+    else
+      send_one(answers[i]);
 }
 
 std::string ParameterServer::Impl::reason_to_wait(const Waiting& each) const {
@@ -507,8 +522,8 @@ ParameterServer::ParameterServer(const net::Endpoint& listen, std::string token,
 }
 
 ParameterServer::~ParameterServer() {
-  impl_->keeper = {};
   requests_.reset();
+  impl_->keeper = {};
   const std::lock_guard lock(impl_->mutex);
   impl_->waiting.clear();
 }

@@ -1,4 +1,5 @@
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/isfinite.h>
 
 #include <fmt/format.h>
 #include <trireme/base/error.h>
@@ -118,19 +119,18 @@ net::ChoosePlaces ServerClient::parameters_of(size_t server) const {
   };
 }
 
+// The first server decides whose values count, so that all values are those of one worker.
 void ServerClient::initialise(Deadline deadline) {
-  ask_all(
-      "first values", deadline,
-      [&](size_t i) {
-        net::Message message{
-            servers::encode(ServerRequest{ServerCall::initialise, options_.worker, 0, 0, -1, {}}),
-            {}};
-        for (const plan::ServerPiece& piece : servers_[i]->pieces)
-          message.tensors.push_back(
-              message_of(parameters_[static_cast<size_t>(piece.tensor)].tensor, piece));
-        return message;
-      },
-      [](size_t, const net::Reply&) {});
+  for (size_t i = 0; i < servers_.size(); ++i) {
+    net::Message message{
+        servers::encode(ServerRequest{ServerCall::initialise, options_.worker, 0, 0, -1, {}}), {}};
+    for (const plan::ServerPiece& piece : servers_[i]->pieces)
+      message.tensors.push_back(
+          message_of(parameters_[static_cast<size_t>(piece.tensor)].tensor, piece));
+    const net::Reply reply =
+        servers_[i]->client->call(message, net::Places{}, deadline, "first values");
+    if (i == 0 && servers::decode_reply(reply.header).is_unchanged) return;
+  }
 }
 
 net::Message ServerClient::gradients_for(size_t server, int64_t samples, bool pulls) const {
@@ -145,8 +145,8 @@ net::Message ServerClient::gradients_for(size_t server, int64_t samples, bool pu
       {}};
   for (const plan::ServerPiece& piece : to.pieces) {
     const at::Tensor& gradient = parameters_[static_cast<size_t>(piece.tensor)].tensor.grad();
-    message.tensors.push_back(gradient.defined() ? message_of(gradient, piece)
-                                                 : net::Message::Tensor{});
+    message.tensors.push_back(samples > 0 && gradient.defined() ? message_of(gradient, piece)
+                                                                : net::Message::Tensor{});
   }
   return message;
 }
@@ -182,10 +182,24 @@ int64_t ServerClient::pull(Deadline deadline) {
   return next_step();
 }
 
+// A server that refused a part of the gradients would leave the others with theirs.
+void ServerClient::prepare_gradients(int64_t samples) {
+  if (samples == 0) return;
+  for (NamedTensor& parameter : parameters_) {
+    at::Tensor& gradient = parameter.tensor.mutable_grad();
+    if (!gradient.defined()) continue;
+    gradient = gradient.contiguous();
+    if (servers_.size() > 1 && !at::isfinite(gradient.sum()).item<bool>() &&
+        !at::isfinite(gradient).all().item<bool>())
+      throw Error(
+          ErrorCode::corrupt, "parallel",
+          fmt::format("the gradient of '{}' has values that are NaN or infinite", parameter.name),
+          "a smaller learning rate, or train.clip_norm");
+  }
+}
+
 void ServerClient::push(int64_t samples, Deadline deadline) {
-  for (NamedTensor& parameter : parameters_)
-    if (at::Tensor& gradient = parameter.tensor.mutable_grad(); gradient.defined())
-      gradient = gradient.contiguous();
+  prepare_gradients(samples);
   ask_all(
       "push", deadline, [&](size_t i) { return gradients_for(i, samples, /*pulls=*/false); },
       [](size_t, const net::Reply&) {});
@@ -193,9 +207,7 @@ void ServerClient::push(int64_t samples, Deadline deadline) {
 }
 
 int64_t ServerClient::push_pull(int64_t samples, Deadline deadline) {
-  for (NamedTensor& parameter : parameters_)
-    if (at::Tensor& gradient = parameter.tensor.mutable_grad(); gradient.defined())
-      gradient = gradient.contiguous();
+  prepare_gradients(samples);
   ask_all(
       "push and pull", deadline,
       [&](size_t i) { return gradients_for(i, samples, /*pulls=*/true); },

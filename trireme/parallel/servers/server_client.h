@@ -34,13 +34,15 @@ class ServerClient {
                Deadline deadline);
   ~ServerClient();
 
-  // Sends the parameters' values as the first ones. If another worker was first, its values count.
+  // Sends the parameters' values as the first ones. If another worker was first, its values count;
+  // they are all of one worker.
   void initialise(Deadline deadline);
   // Waits until this worker may begin its next step, and gets the parameters for it. What has not
   // changed does not travel. Returns the number of the step, the largest of all servers: under
   // backup workers each may leave out others.
   int64_t pull(Deadline deadline);
-  // Sends the gradients of the step that was begun last; `samples` are those whose mean they are.
+  // Sends the gradients of the step that was begun last; `samples` are those whose mean they are,
+  // and with 0 there are no gradients. Throws Error(corrupt) for one with NaN or infinity.
   // A parameter without gradient does not change. Calling it again after an error counts once.
   void push(int64_t samples, Deadline deadline);
   // Both at once: a push, and a pull of the next step.
@@ -53,6 +55,7 @@ class ServerClient {
 
  private:
   struct Server;
+  void prepare_gradients(int64_t samples);
   net::Message gradients_for(size_t server, int64_t samples, bool pulls) const;
   net::ChoosePlaces parameters_of(size_t server) const;
   // Sends a request to each server, and gives the answers to `take` when all are there.

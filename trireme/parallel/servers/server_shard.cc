@@ -28,11 +28,11 @@ ServerShard::ServerShard(const plan::PlacementPlan& placement, int server,
   if (parameters_.empty()) return;  // A server of a tiny model may have nothing.
   optimizer_ = optimizer(parameters_);
   fused_ = fused::FusedOptimizer::of(*optimizer_, parameters_);
-  if (fused_ && fused_->layerwise())
-    throw Error(
-        ErrorCode::unsupported, "parallel",
-        fmt::format("{} on parameter servers, which have parts of layers", kind_of(*optimizer_)),
-        "sgd, adam, adamw, rmsprop or adagrad");
+  const std::string kind = kind_of(*optimizer_);
+  if (kind == "Lars" || kind == "Lamb")
+    throw Error(ErrorCode::unsupported, "parallel",
+                fmt::format("{} on parameter servers, which have parts of layers", kind),
+                "sgd, adam, adamw, rmsprop or adagrad");
 }
 
 ServerShard::~ServerShard() = default;

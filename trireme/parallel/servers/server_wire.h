@@ -36,7 +36,8 @@ ServerRequest decode_request(std::string_view header);
 struct ServerReply {
   int64_t version = 0;  // Of the parameters that come with it, or of those that the worker has.
   int64_t clock = 0;    // The step to begin.
-  bool is_unchanged = false;  // The worker has this version, so no tensors come.
+  // The worker has this version, so no tensors come; or its first values do not count.
+  bool is_unchanged = false;
 };
 std::string encode(const ServerReply& reply);
 ServerReply decode_reply(std::string_view header);  // Throws Error(corrupt).
