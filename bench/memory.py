@@ -29,7 +29,7 @@ def torch_step(model, kind, steps):
 
 
 def rows_of_memory(model, rounds, steps, folder):
-    # A policy without a budget measures what is held if all but the last block swaps nothing.
+    # Everything is kept under a budget that nothing exceeds.
     all_bytes = our_figures(model, 1, "--memory-policy", "auto", "--memory-budget",
                             1 << 40)["activation_bytes"]["measured"]
     budget = all_bytes // SHARE

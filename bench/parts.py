@@ -149,18 +149,26 @@ def measure_collectives(rounds, repetitions):
     return Section("all_reduce", note, rows)
 
 
-def measure_requests(rounds, repetitions):
+def rows_beside_rpc(what, sizes, ours, rpc, rounds, repetitions, others=()):
+    """`ours(path, size, steps)` over TCP and shared memory beside `rpc(size, steps, transport)` and
+    `others`: name -> a function of size and steps."""
     rows = []
-    for name in REQUEST_SIZES:
+    for name in sizes:
         size, steps = SIZES[name], repetitions[name]
-        progress(f"requests of {name}")
-        ours = {f"ours, {path}": functools.partial(our_requests, path, size, steps)
+        progress(f"{what} of {name}")
+        mine = {f"ours, {path}": functools.partial(ours, path, size, steps)
                 for path in ("tcp", "shm")}
-        peers = {"bare TCP": functools.partial(bare_tcp, size, steps),
-                 "torch rpc, TCP": functools.partial(torch_rpc, size, steps, "uv"),
-                 "torch rpc": functools.partial(torch_rpc, size, steps)}
-        taken = interleave(ours | peers, rounds, progress)
-        rows += [Row(name, mine, taken[mine], peer, taken[peer]) for mine in ours for peer in peers]
+        peers = {other: functools.partial(measure, size, steps) for other, measure in others}
+        peers |= {"torch rpc, TCP": functools.partial(rpc, size, steps, "uv"),
+                  "torch rpc": functools.partial(rpc, size, steps)}
+        taken = interleave(mine | peers, rounds, progress)
+        rows += [Row(name, one, taken[one], peer, taken[peer]) for one in mine for peer in peers]
+    return rows
+
+
+def measure_requests(rounds, repetitions):
+    rows = rows_beside_rpc("requests", REQUEST_SIZES, our_requests, torch_rpc, rounds, repetitions,
+                           [("bare TCP", bare_tcp)])
     note = ("A tensor to a server's process and back, one request at a time. Bare TCP: the same "
             "bytes over a plain loopback socket, with blocking calls and no protocol at all. "
             "torch rpc: `rpc_sync` of torch.distributed.rpc, over TCP or as shipped, which takes "
@@ -169,16 +177,8 @@ def measure_requests(rounds, repetitions):
 
 
 def measure_servers(rounds, repetitions):
-    rows = []
-    for name in SERVER_SIZES:
-        size, steps = SIZES[name], repetitions[name]
-        progress(f"parameter server, {name}")
-        ours = {f"ours, {path}": functools.partial(our_push_pull, path, size, steps)
-                for path in ("tcp", "shm")}
-        peers = {"torch rpc, TCP": functools.partial(torch_push_pull, size, steps, "uv"),
-                 "torch rpc": functools.partial(torch_push_pull, size, steps)}
-        taken = interleave(ours | peers, rounds, progress)
-        rows += [Row(name, mine, taken[mine], peer, taken[peer]) for mine in ours for peer in peers]
+    rows = rows_beside_rpc("pushes and pulls", SERVER_SIZES, our_push_pull, torch_push_pull, rounds,
+                           repetitions)
     note = ("A gradient to a server in another process, an update by SGD there, and the parameters "
             "back: one worker, one request at a time. Ours also checks the gradient for NaN and "
             "counts versions. torch rpc: a function of the user that updates a tensor, by "

@@ -165,7 +165,7 @@ TEST(NestedMemory, EveryScheduleHoldsWhatThePlanSays) {
   const auto measured_net = std::make_shared<Deep>(true, kLayers);
   const at::Tensor data = tests::batch_of(data_of(32), 0, 1).data;
   auto blocks = measure(measured_net->blocks(), {data}, storages_of(*measured_net), nullptr);
-  const int64_t logits = 32 * 4 * 8;  // What the loss saves.
+  const int64_t logits = 32 * 4 * 8;  // The loss saves as much.
   blocks.back().inner_bytes += logits;
   plan::MemoryPlanOptions options;
   options.counts_gradients = false;

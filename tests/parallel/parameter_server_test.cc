@@ -311,15 +311,24 @@ TEST(ParameterServers, AnEmptyShareCountsForNothing) {
     EXPECT_TRUE(parameter.isfinite().all().item<bool>());
 }
 
-TEST(ParameterServers, AModeThatChangesFreesThoseThatWait) {
-  const Servers servers(1, 2, {Consistency::sync});
-  Worker worker(servers, 0), other(servers, 1);
+// Worker 0 has pushed its first step, and waits for worker 1 before its next one.
+std::future<int64_t> wait_for_the_other(const Servers& servers, Worker& worker) {
   worker.client->initialise(soon());
   worker.client->pull(soon());
   worker.backward(data_of(24, 0));
   auto waits =
       std::async(std::launch::async, [&] { return worker.client->push_pull(24, soon()); });
+  const Deadline deadline = soon();
+  while (servers.all[0]->facts().pushes == 0 && !deadline.expired())
+    std::this_thread::sleep_for(Milliseconds(1));
   EXPECT_EQ(waits.wait_for(Milliseconds(50)), std::future_status::timeout);
+  return waits;
+}
+
+TEST(ParameterServers, AModeThatChangesFreesThoseThatWait) {
+  const Servers servers(1, 2, {Consistency::sync});
+  Worker worker(servers, 0), other(servers, 1);
+  auto waits = wait_for_the_other(servers, worker);
   servers.all[0]->change({Consistency::async});
   EXPECT_EQ(waits.get(), 1);
   EXPECT_EQ(servers.all[0]->facts().updates, 1);
@@ -329,12 +338,7 @@ TEST(ParameterServers, ALostWorkerFreesThoseThatWait) {
   for (const Consistency mode : {Consistency::sync, Consistency::stale}) {
     const Servers servers(1, 2, {mode});
     Worker worker(servers, 0), other(servers, 1);
-    worker.client->initialise(soon());
-    worker.client->pull(soon());
-    worker.backward(data_of(24, 0));
-    auto waits =
-        std::async(std::launch::async, [&] { return worker.client->push_pull(24, soon()); });
-    EXPECT_EQ(waits.wait_for(Milliseconds(50)), std::future_status::timeout);
+    auto waits = wait_for_the_other(servers, worker);
     servers.all[0]->leave(1);
     EXPECT_EQ(waits.get(), 1);
   }

@@ -191,7 +191,7 @@ struct Everything {
 
 class PushClockExploration : public testing::TestWithParam<Space> {
  protected:
-  // What a worker that begins a step must have seen, and what it may not have.
+  // A worker that begins a step must have seen some pushes, and may not have seen others.
   void expect_bound(const Everything& now, int worker) {
     const Space& space = GetParam();
     const WorkerState& mine = now.workers[static_cast<size_t>(worker)];

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include "../base/expect_error.h"
+#include "throwing.h"
 
 namespace trireme::pipeline_faults_test {
 namespace {
@@ -12,40 +13,7 @@ using ::testing::HasSubstr;
 using tests::clouds;
 using tests::difference;
 using tests::fit;
-
-enum class Where { forward, backward };
-
-// Six blocks, of which one throws in its n-th forward, or in the backward of that.
-struct Throwing : torch::nn::Module {
-  Throwing(int bad_block, int bad_call, Where bad_place)
-      : bad(bad_block), call(bad_call), where(bad_place) {
-    for (int i = 0; i < 6; ++i)
-      layers.push_back(register_module("layer" + std::to_string(i),
-                                       torch::nn::Linear(i == 0 ? 5 : 7, i == 5 ? 3 : 7)));
-  }
-  at::Tensor forward(const at::Tensor& x) { return output_of(blocks(), {x}); }
-  std::vector<Block> blocks() {
-    std::vector<Block> blocks;
-    for (int i = 0; i < 6; ++i)
-      blocks.push_back(
-          {"block" + std::to_string(i), {layers[i].ptr()}, [this, i](const Tensors& x) {
-             const at::Tensor y = at::tanh(layers[i](x[0]));
-             if (i == bad && is_training() && ++calls == call) fail(y);
-             return Tensors{y};
-           }});
-    return blocks;
-  }
-  void fail(const at::Tensor& y) const {
-    if (where == Where::forward) throw std::runtime_error("the bad block gives up in forward");
-    y.register_hook([](const at::Tensor&) -> at::Tensor {
-      throw std::runtime_error("the bad block gives up in backward");
-    });
-  }
-
-  int bad, call, calls = 0;
-  Where where;
-  std::vector<torch::nn::Linear> layers;
-};
+using tests::Throwing;
 
 TrainerOptions options_of(int ranks, int stages, const std::string& schedule,
                           int microbatches = 4) {
@@ -61,25 +29,23 @@ TEST(PipelineFaults, AStageThatThrowsEndsTheRunWithItsErrorUnderEverySchedule) {
        {"naive", "gpipe", "1f1b", "interleaved", "zbh1", "zbh2", "zbv"})
     for (const auto& [ranks, stages] : {std::pair(3, 3), std::pair(4, 2)})
       for (const int block : {0, 3, 5})
-        for (const Where where : {Where::forward, Where::backward}) {
+        for (const std::string place : {"forward", "backward"}) {
           Job job = tests::job();
-          job.model = model_factory<Throwing>(block, 7, where);
+          job.model = model_factory<Throwing>(block, 7, place);
           std::string message;
           try {
             fit(options_of(ranks, stages, schedule), job, clouds(90));
           } catch (const std::exception& error) {
             message = error.what();
           }
-          EXPECT_THAT(message,
-                      HasSubstr(where == Where::forward ? "the bad block gives up in forward"
-                                                        : "the bad block gives up in backward"))
+          EXPECT_THAT(message, HasSubstr(fmt::format("block{} gives up in {}", block, place)))
               << schedule << ", block " << block << " of " << stages << " stages";
         }
 }
 
 // Each block but the first one begins in place, on the output of the linear layer before it.
 struct InPlace : Throwing {
-  InPlace() : Throwing(-1, 0, Where::forward) {}
+  InPlace() : Throwing(-1, 0, "") {}
   at::Tensor forward(const at::Tensor& x) { return output_of(blocks(), {x}); }
   std::vector<Block> blocks() {
     std::vector<Block> blocks;

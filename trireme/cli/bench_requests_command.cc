@@ -1,18 +1,16 @@
 // `trireme bench requests`: measures round trips over a request channel between two processes of
 // this host, beside a bare exchange of the same bytes over a loopback TCP connection.
 #include <arpa/inet.h>
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <trireme/base/descriptor.h>
 #include <trireme/base/error.h>
 #include <trireme/base/json.h>
 #include <trireme/base/units.h>
 #include <trireme/cli/bench_arguments.h>
+#include <trireme/cli/server_child.h>
 #include <trireme/net/control.h>
 #include <trireme/net/requests/request_client.h>
 #include <trireme/net/requests/request_server.h>
@@ -20,9 +18,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <csignal>
 #include <cstring>
-#include <ctime>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -125,15 +121,9 @@ class Blocks {
   std::vector<Bytes> free_;
 };
 
-struct Ports {
-  int requests = 0, bare = 0;
-};
-
-// The process of the server. It ends with its parent.
-[[noreturn]] void serve(const RequestsArguments& arguments, const std::string& token, size_t bytes,
-                        int ports_to, pid_t parent) {
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != parent) ::_exit(1);  // It ended before the call above.
+// The server's process.
+void serve(const RequestsArguments& arguments, const std::string& token, size_t bytes,
+           const ServerChild::TellPorts& tell) {
   net::RequestServerOptions options;
   options.threads = arguments.server_threads;
   options.path = net::request_path_from_string(arguments.path);
@@ -148,59 +138,14 @@ struct Ports {
            }},
       options);
   const BareListener listener;
-  const Ports ports{server.endpoint().port, listener.port};
-  if (::write(ports_to, &ports, sizeof ports) != sizeof ports) ::_exit(1);
+  const int ports[] = {server.endpoint().port, listener.port};
+  tell(ports);
   const Descriptor peer(::accept4(listener.socket.get(), nullptr, nullptr, SOCK_CLOEXEC));
   send_at_once(peer.get());
   Bytes block(bytes);
   while (receive_block(peer.get(), block)) send_block(peer.get(), block);
   for (;;) ::pause();
 }
-
-class ServerChild {
- public:
-  ServerChild(const RequestsArguments& arguments, const std::string& token, size_t bytes) {
-    int ends[2];
-    if (::pipe2(ends, O_CLOEXEC) != 0) fail_bench("a pipe");
-    const Descriptor from(ends[0]);
-    Descriptor to(ends[1]);
-    const pid_t parent = ::getpid();
-    pid_ = ::fork();
-    if (pid_ < 0) fail_bench("fork");
-    if (pid_ == 0) {
-      try {
-        serve(arguments, token, bytes, to.get(), parent);
-      } catch (const std::exception& error) {
-        fmt::print(stderr, "{}\n", error.what());
-      }
-      ::_exit(1);
-    }
-    to.reset();
-    if (::read(from.get(), &ports, sizeof ports) != sizeof ports)
-      throw Error(ErrorCode::peer_lost, "cli", "the server's process ended at its start");
-  }
-  ~ServerChild() {
-    ::kill(pid_, SIGKILL);
-    ::waitpid(pid_, nullptr, 0);
-  }
-  ServerChild(const ServerChild&) = delete;
-  // The CPU time of this process and the server's.
-  double cpu_seconds_of_both() const {
-    clockid_t server{};
-    ::clock_getcpuclockid(pid_, &server);
-    double seconds = 0;
-    for (const clockid_t clock : {server, static_cast<clockid_t>(CLOCK_PROCESS_CPUTIME_ID)}) {
-      timespec spent{};
-      ::clock_gettime(clock, &spent);
-      seconds += static_cast<double>(spent.tv_sec) + static_cast<double>(spent.tv_nsec) * 1e-9;
-    }
-    return seconds;
-  }
-  Ports ports;
-
- private:
-  pid_t pid_ = -1;
-};
 
 double microseconds_of(const std::function<void()>& action) {
   const auto start = Clock::now();
@@ -256,15 +201,16 @@ void measure_bare(int socket, size_t bytes, int64_t count, std::vector<double>& 
 
 Measured measure_all(const RequestsArguments& arguments, size_t bytes, std::string& path) {
   const std::string token = net::make_token();
-  const ServerChild child(arguments, token, bytes);
+  const ServerChild child(
+      2, [&](const ServerChild::TellPorts& tell) { serve(arguments, token, bytes, tell); });
   const Descriptor bare(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  const sockaddr_in address = loopback(child.ports.bare);
+  const sockaddr_in address = loopback(child.port(1));
   if (::connect(bare.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
     fail_bench("connecting to the server");
   send_at_once(bare.get());
   net::ChannelOptions options;
   options.path = net::request_path_from_string(arguments.path);
-  net::RequestClient client({"127.0.0.1", child.ports.requests}, token,
+  net::RequestClient client({"127.0.0.1", child.port(0)}, token,
                             Deadline::after(Milliseconds(10000)), options);
   path = net::to_string(client.path());
   Measured warm, measured;

@@ -74,10 +74,10 @@ class ActivationMemory {
   std::vector<RecomputedBlock> recomputed_;
   struct Nested {
     std::vector<bool> keeps_inputs;                           // [block] In the first forward.
-    std::shared_ptr<const std::vector<RecomputeStep>> steps;  // Those after it.
+    std::shared_ptr<const std::vector<RecomputeStep>> steps;  // The steps after it.
   };
   Nested nested(const std::vector<plan::MemoryOperation>& operations) const;
-  std::optional<Nested> nested_;  // Of a plan that is nested.
+  std::optional<Nested> nested_;  // Empty unless the plan is nested.
   std::shared_ptr<ActivationBytes> bytes_ = std::make_shared<ActivationBytes>();
   std::shared_ptr<const StorageSet> of_model_;
   struct Place {

@@ -136,7 +136,8 @@ struct MemoryUse {
   // plan of the memory predicts.
   int64_t activation_bytes = 0, predicted_activation_bytes = 0;
   int64_t parameter_bytes = 0;
-  double predicted_slowdown = 1;  // The time of forward and backward, of that without a plan.
+  // The predicted time of forward and backward, of that without a plan; 0 where none is predicted.
+  double predicted_slowdown = 0;
 };
 
 // The part of the state that a rank has. All ranks with one index of one count have the same

@@ -40,7 +40,7 @@ class StepMemory {
   const EngineSetting& setting_;
   ActivationMemory memory_;
   int64_t predicted_bytes_ = 0;  // 0 before there is a plan.
-  double predicted_slowdown_ = 1;
+  double predicted_slowdown_ = 0;
   bool is_ready_ = false;
   int64_t steps_ = 0;
 };

@@ -38,7 +38,8 @@ PipelinePlan pipeline_of(const DivisionOptions& division) {
   const PipelineOptions& options = division.pipeline;
   const int usual = stages == 1 ? 1 : kMicrobatchesOfAStage * stages;
   try {
-    if (is_schedule_text(options.schedule)) return fitting(parse_pipeline(options.schedule), division);
+    if (is_schedule_text(options.schedule))
+      return fitting(parse_pipeline(options.schedule), division);
     PipelinePlan plan =
         plan_pipeline({.schedule = options.schedule,
                        .stages = stages,
@@ -49,8 +50,9 @@ PipelinePlan pipeline_of(const DivisionOptions& division) {
   } catch (const Error& error) {
     const ErrorParts parts = parts_of(error);
     // The message of a schedule as text has a grid of its steps, which says more than the text.
-    const std::string key = is_schedule_text(options.schedule) ? "pipeline.schedule"
-                                                      : "pipeline.schedule is " + options.schedule;
+    const std::string key = is_schedule_text(options.schedule)
+                                ? "pipeline.schedule"
+                                : "pipeline.schedule is " + options.schedule;
     throw Error(error.code(), "config",
                 fmt::format("{}: {}{}", key, parts.what, more_lines_of(error)), parts.remedy);
   }

@@ -12,7 +12,7 @@
 namespace trireme::plan {
 
 struct PlacementFacts {
-  std::vector<TensorSpec> tensors;  // Those that are trained, by unique names.
+  std::vector<TensorSpec> tensors;  // The trained tensors, by unique names.
   int servers = 1;
   // The servers that have each piece: its own one and those that follow it in the chain of copies
   // (van Renesse, Schneider 2004, "Chain Replication"). 0: two, if there are two servers.

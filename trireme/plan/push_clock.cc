@@ -155,7 +155,7 @@ bool PushClock::change(ConsistencyOptions options) {
   const bool was_sync = options_.consistency == Consistency::sync;
   options_ = options;
   if (options.consistency != Consistency::sync) {
-    // What was gathered for a step becomes an update.
+    // The pushes that were gathered for a step become an update.
     const bool any = was_sync && !gathered_.empty();
     gathered_.clear();
     if (any) ++updates_;

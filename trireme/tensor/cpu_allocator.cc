@@ -118,7 +118,7 @@ class Kept {
 struct Common {
   std::mutex mutex;
   Kept kept;
-  Kept mapped;  // Those of map_from_system(), which serve all threads.
+  Kept mapped;  // Blocks of map_from_system(), which serve all threads.
   // Bytes of mapped blocks: those in use, the most that were, and those in `mapped`.
   size_t used_bytes = 0, most_bytes = 0, kept_bytes = 0;
 };

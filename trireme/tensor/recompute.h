@@ -51,7 +51,7 @@ class RecomputedBlock {
   std::shared_ptr<RepeatedBlock> block_;
 };
 
-// What backward does to blocks of a chain, in order.
+// Backward takes such steps through the blocks of a chain, in order.
 struct RecomputeStep {
   enum class Kind {
     save,         // Runs forward again and takes what autograd saves.

@@ -239,7 +239,7 @@ RepeatedRun::Tensors RepeatedRun::run(const Tensors& inputs, bool keeps_inputs,
                                       const MakeSaved& saved) {
   using Inputs = RepeatedBlock::Inputs;
   keep_inputs(inputs, block_->inputs == Inputs::stay ? Tensors() : copies_of(inputs));
-  // What stays for another reason may stay for a saved tensor too.
+  // Inputs that stay anyway may stay for a saved tensor too.
   if (keeps_inputs && !inputs_are_copies_)
     for (const Input& input : inputs_)
       if (input.data.has_storage()) input_storages_.insert(storage_of(input.data));

@@ -10,7 +10,7 @@
 
 namespace trireme {
 
-// What a run shares with the block's other runs.
+// The facts that a block's runs share.
 struct RepeatedBlock {
   RecomputeSetting setting;
   // Whether forward changes its inputs in place is known after the first run.
@@ -32,7 +32,7 @@ class RepeatedRun {
   using MakeSaved = std::function<std::unique_ptr<SavedTensor>(size_t index)>;
   Tensors run(const Tensors& inputs, bool keeps_inputs, const MakeSaved& saved);
 
-  // What comes between two blocks in a repetition.
+  // The tensors between two blocks in a repetition.
   struct Value {
     Tensors tensors;
     std::vector<ActivationBytes::Hold> holds;  // They end before the tensors do.
@@ -77,7 +77,7 @@ class RepeatedRun {
   bool asks_itself_ = false;  // Forward computes gradients of its own, and uses what it saved.
   std::vector<Input> inputs_;
   bool inputs_are_there_ = false, inputs_are_copies_ = false;
-  StorageSet input_storages_;  // Those that a saved tensor may simply stay in.
+  StorageSet input_storages_;  // A saved tensor may simply stay in these.
   std::vector<ActivationBytes::Hold> input_holds_;
   std::vector<Form> forms_;      // [index] The tensors that the first run saved.
   std::vector<Result> results_;  // [index] Those of the last repetition.

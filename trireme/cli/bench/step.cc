@@ -74,7 +74,7 @@ class EngineTraining {
     const MemoryUse use = engine_->memory_use();
     facts["activation_bytes"] = {{"measured", use.activation_bytes},
                                  {"predicted", use.predicted_activation_bytes}};
-    facts["predicted_slowdown"] = use.predicted_slowdown;
+    if (use.predicted_slowdown > 0) facts["predicted_slowdown"] = use.predicted_slowdown;
     return facts;
   }
   int replicas() const { return engine_->data_share().count; }

@@ -77,7 +77,7 @@ class RequestMemory : public std::enable_shared_from_this<RequestMemory> {
       block = std::move(*found);
       free_.erase(found);
     } else {
-      free_.clear();  // Those of another size are of no use.
+      free_.clear();  // Blocks of another size are of no use.
       block = {std::make_unique_for_overwrite<MemoryLine[]>(std::max<size_t>(1, lines)), lines};
     }
     return {new Sized(std::move(block)), [all = weak_from_this()](Sized* used) {
@@ -142,9 +142,9 @@ struct ParameterServer::Impl {
   struct Push {
     Gradients gradients;
     int64_t samples = 0;
-    std::shared_ptr<void> owner;  // Of the gradients' memory.
+    std::shared_ptr<void> owner;  // It keeps the gradients' memory.
   };
-  // What a worker got last.
+  // The parameters that a worker got last.
   struct Pulled {
     int64_t version = 0;
     Values values;  // Only for delay compensation.
@@ -159,7 +159,7 @@ struct ParameterServer::Impl {
   Gradients gradients_in(const net::Request& message) const;
   void compensate(int worker, Gradients& gradients);
   void apply_gathered();
-  // Those whose time has come, and those who have waited too long.
+  // The answers to workers that may begin their steps.
   std::vector<Answer> take_ready();
   void send(std::vector<Answer> answers) const;
   void answer_the_waiting() {
@@ -179,7 +179,7 @@ struct ParameterServer::Impl {
                      const std::vector<net::TensorNote>& tensors) const;
 
   const ParameterServerOptions options;
-  std::vector<net::Message::Tensor> form;  // Of replies, without data.
+  std::vector<net::Message::Tensor> form;  // The tensors of replies, without data.
   const std::shared_ptr<RequestMemory> memory = std::make_shared<RequestMemory>();
 
   mutable std::mutex mutex;  // Guards what follows.
@@ -190,7 +190,7 @@ struct ParameterServer::Impl {
   std::map<int, Pulled> pulled;
   std::list<Waiting> waiting;
   std::vector<std::shared_ptr<Copy>> copies;
-  Values values;  // That of `values_version`.
+  Values values;  // The copy of `values_version`.
   int64_t values_version = -1;
   ParameterServerFacts facts;
 

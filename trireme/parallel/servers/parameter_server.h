@@ -24,7 +24,7 @@ struct ParameterServerOptions {
   int server = 0;                 // The number of this one.
   OptimizerFactory optimizer;     // It updates pieces: flat tensors of parts of parameters.
   plan::ConsistencyOptions consistency;
-  int workers = 1;  // Those that the job has. Others are refused.
+  int workers = 1;  // The number in the job. Other workers are refused.
   // delay_compensated: the factor lambda of gradient x gradient x distance.
   double compensation = 0.04;
   // Gradients with NaN or infinity are refused, and their worker gets an error that names the
@@ -35,7 +35,7 @@ struct ParameterServerOptions {
   net::RequestServerOptions channel;
 };
 
-// What a server has done so far.
+// The counts of a server since its start.
 struct ParameterServerFacts {
   int64_t pushes = 0, late_pushes = 0, repeated_pushes = 0, pulls = 0, unchanged_pulls = 0;
   int64_t updates = 0;  // The version of the parameters.

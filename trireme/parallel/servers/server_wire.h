@@ -1,4 +1,4 @@
-// What a worker and a parameter server say to each other, as headers of the request channel
+// The messages between a worker and a parameter server, as headers of the request channel
 // (trireme/net/requests/). Tensors follow in the order of the server's pieces.
 #pragma once
 #include <trireme/plan/tensor_spec.h>
@@ -34,7 +34,7 @@ std::string encode(const ServerRequest& request);
 ServerRequest decode_request(std::string_view header);
 
 struct ServerReply {
-  int64_t version = 0;  // Of the parameters that come with it, or of those that the worker has.
+  int64_t version = 0;  // The parameters that come with it, or that the worker has, have it.
   int64_t clock = 0;    // The step to begin.
   // The worker has this version, so no tensors come; or its first values do not count.
   bool is_unchanged = false;
