@@ -5,6 +5,7 @@
 #include <trireme/parallel/activation_measure.h>
 #include <trireme/parallel/mesh/block_costs.h>
 #include <trireme/parallel/mesh/model_forms.h>
+#include <trireme/parallel/nn/linear.h>
 #include <trireme/tensor/deferred_model.h>
 #include <trireme/tensor/hollow.h>
 #include <trireme/tensor/replica_random.h>
@@ -60,7 +61,8 @@ EngineSetting setting_for(const std::shared_ptr<Group>& group, const std::shared
   EngineSetting setting;
   setting.strategy = "pipeline";
   setting.group = group;
-  setting.mesh.groups = {{plan::kDataAxis, tests::thread_groups(1)[0]}};
+  setting.mesh.groups = {{plan::kDataAxis, tests::thread_groups(1)[0]},
+                         {plan::kTensorAxis, tests::thread_groups(1)[0]}};
   setting.model.module = net;
   setting.model.blocks = net->blocks();
   setting.optimizer = Adam{.lr = 1e-3};
@@ -125,7 +127,6 @@ TEST(BlockCosts, CountsWhatEachBlockSavesAndHandsOn) {
 TEST(BlockCosts, AParameterCountsWithItsGradientAndItsState) {
   const auto net = std::make_shared<Net>();
   EngineSetting setting = setting_for(thread_groups(1)[0], net);
-  setting.mesh.groups[plan::kTensorAxis] = thread_groups(1)[0];
   const auto whole = state_of(*net);
   const auto forms = forms_of(setting.mesh, setting.model, whole);
   const auto tensors = tensors_by_block(setting.model.blocks, whole);
@@ -136,6 +137,37 @@ TEST(BlockCosts, AParameterCountsWithItsGradientAndItsState) {
   EXPECT_EQ(costs[1].parameter_bytes, 4 * 4 * costs[1].parameters);  // Adam has two tensors.
   EXPECT_GT(costs[1].activation_bytes, 0);
   EXPECT_GT(costs[1].output_bytes, costs[0].output_bytes);
+}
+
+struct Columns : torch::nn::Module {
+  std::vector<Block> blocks() {
+    return {{"columns", {columns.ptr(), rows.ptr()}, [this](const Tensors& x) {
+               return Tensors{rows(at::relu(columns(x[0])))};
+             }}};
+  }
+  nn::ColumnLinear columns = register_module(
+      "columns", nn::ColumnLinear(nn::ColumnLinearOptions{.in = kWidth, .out = 64}));
+  nn::RowLinear rows =
+      register_module("rows", nn::RowLinear(nn::RowLinearOptions{.in = 64, .out = 4}));
+};
+
+TEST(BlockCosts, DividedLayersAreMeasuredAsOneRankHasThemAndAreWholeAfterwards) {
+  const auto net = std::make_shared<Columns>();
+  const std::string values = sha256_of(state_of(*net).parameters);
+  EngineSetting setting = setting_for(thread_groups(1)[0], std::make_shared<Net>());
+  setting.model.module = net;
+  setting.model.blocks = net->blocks();
+  const auto inner_bytes = [&](int ranks) {
+    setting.mesh.groups[plan::kTensorAxis] = thread_groups(ranks)[0];
+    const auto chain = measured_blocks(setting, setting.model.blocks, two_stages());
+    EXPECT_EQ(sha256_of(state_of(*net).parameters), values);
+    EXPECT_EQ(net->columns->ranks(), nullptr);
+    return chain.blocks[0].saved.inner_bytes;
+  };
+  // ReLU saves its result, of 64 columns for each sample.
+  const int64_t whole = inner_bytes(1);
+  EXPECT_GE(whole, kSamples / 3 * 64 * 4);
+  EXPECT_EQ(inner_bytes(4) * 4, whole);
 }
 
 TEST(BlockCosts, AFailureOfTheFirstRankEndsAllWithItsError) {

@@ -133,6 +133,35 @@ class Mesh(SystemTest):
                 report = self.train(*words, name=name.replace(" ", "-"))
                 self.assertEqual(report["plan_digest"], json.loads(out)["digest"])
 
+    def plan(self, *words):
+        code, out, err = self.run_to_end(TRIREME, "plan", DIGITS, *words)
+        self.assertEqual(code, 0, f"{out}\n{err}")
+        return out
+
+    def test_a_plan_that_measures_predicts_the_activations_of_the_run(self):
+        words = [*SMALL, *STEPS, *settings("model.hidden=[64,64,64,64,64,64]", "data.batch=64")]
+        recompute = settings("memory.policy=recompute")
+        self.assertIn("--measure", self.plan(*words, *recompute))
+        layouts = {"whole": [], "stages": LAYOUTS["two stages"],
+                   "cut": [*LAYOUTS["two stages"], *settings("pipeline.cut=memory")]}
+        for name, layout in layouts.items():
+            for policy in ([], recompute):
+                with self.subTest(name, policy=policy):
+                    text = self.plan(*words, *layout, *policy, "--measure")
+                    self.assertIn("activations at most" if layout else "memory: policy", text)
+                    plan = json.loads(self.plan(*words, *layout, *policy, "--measure", "--json"))
+                    report = self.train(*words, *layout, *policy, name=name + str(len(policy)))
+                    self.assertEqual(plan["digest"], report["plan_digest"])
+                    memory = plan["memory"]
+                    peaks = memory["peak_bytes"] if layout else [memory["peak_bytes"]]
+                    for peak, rank in zip(peaks, report["activation_bytes"], strict=True):
+                        self.assertLess(abs(peak - rank["measured"]), 0.05 * rank["measured"])
+        code, out, err = self.run_to_end(TRIREME, "plan", DIGITS, *words, "--measure",
+                                         *settings("memory.policy=recompute",
+                                                   "memory.budget=1000"))
+        self.assertNotEqual(code, 0)
+        self.assertIn("the least that works", out + err)
+
     def test_a_lost_stage_ends_the_job_and_its_checkpoint_continues_it(self):
         whole = self.train(*SMALL, *STEPS, name="whole")
         words = [*SMALL, *STEPS, *LAYOUTS["two stages"],
@@ -171,6 +200,10 @@ class Mesh(SystemTest):
                     (["strategy.name=multi_worker", "mesh.pipeline=2"],
                      "strategy 'multi_worker' with mesh.pipeline 2"),
                     (["strategy.name=pipeline"], "mesh.pipeline is 1", "mesh.pipeline=2"),
+                    (["pipeline.schedule=gpipe"], "pipeline.schedule is gpipe",
+                     "mesh.pipeline is 1", "mesh.pipeline=2"),
+                    (["pipeline.microbatches=4"], "pipeline.microbatches is 4"),
+                    (["pipeline.cut=time"], "pipeline.cut is time", "mesh.pipeline is 1"),
                     (["strategy.name=tensor", "mesh.pipeline=2"], "mesh.tensor is 1"),
                     (["mesh.pipeline=2", "pipeline.schedule=0F0 0F1 0B0;1F0 1B0 1F1 1B1"],
                      "pipeline.schedule: ", "stage 0 never runs 0B1",
@@ -185,7 +218,7 @@ class Mesh(SystemTest):
                             "memory.policy", "pipeline.schedule zbh1")
         self.assert_refused([TRIREME, "plan", DIGITS, "--workers", "2",
                              *settings("mesh.pipeline=2", "pipeline.cut=time")], 2,
-                            "pipeline.cut is time", "pipeline.cut=parameters")
+                            "pipeline.cut is time", "trireme plan --measure")
         self.assert_refused([TRIREME, "train", DIGITS, "--workers", "2",
                              *settings("shard.level=4")], 2, "shard.level", "4")
         self.assert_refused([TRIREME, "train", DIGITS, "--workers", "2",

@@ -123,19 +123,32 @@ class MeshRecovery(ElasticTest):
         self.assertRegex(out + err, r"1 of the 2 parts of the state after step 3\d was lost with "
                                     r".*all go back to the newest checkpoint")
 
-    def test_workers_killed_at_random_moments(self):
+    def kill_at_random(self, elastic, workers, kills, *words, model=MODEL):
+        """Kills one or two workers, whole units among them, at moments that nobody chose."""
         dice = random.Random(SEED)
-        self.unit = 2
-        job = self.start_job("2:4", *MODEL, *STAGES, *CHECKPOINTS, *PATIENT)
-        for kill in range(KILLS):
+        job = self.start_job(elastic, *model, *words, *PATIENT)
+        for kill in range(kills):
             with self.subTest(seed=SEED, kill=kill):
                 before = self.generation()
                 time.sleep(dice.uniform(0, 0.3))
-                workers = sorted(self.workers())
-                for pid in dice.sample(workers, min(len(workers), dice.choice((1, 1, 1, 2)))):
+                living = sorted(self.workers())
+                for pid in dice.sample(living, min(len(living), dice.choice((1, 1, 1, 2)))):
                     os.kill(pid, signal.SIGKILL)
-                self.wait_until_whole(job, 4, before)
-        self.assert_undisturbed(self.end(job), all_were_lost=True, words=MODEL)
+                self.wait_until_whole(job, workers, before)
+        self.assert_undisturbed(self.end(job), all_were_lost=True, words=model)
+
+    def test_stages_killed_at_random_moments(self):
+        self.unit = 2
+        self.kill_at_random("2:4", 4, KILLS, *STAGES, *CHECKPOINTS)
+
+    def test_workers_of_four_stages_and_two_replicas_killed_at_random_moments(self):
+        self.unit = 4
+        self.kill_at_random("4:8", 8, KILLS // 2, *CHECKPOINTS,
+                            *settings("mesh.pipeline=4", "pipeline.microbatches=4"),
+                            model=[*MODEL, *settings("model.hidden=[64,32,32,32]")])
+
+    def test_shards_killed_at_random_moments(self):
+        self.kill_at_random("1:3", 3, KILLS, *settings("shard.level=3"), *CHECKPOINTS)
 
     def test_units_come_and_go_while_it_runs(self):
         self.unit = 2

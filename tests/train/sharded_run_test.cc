@@ -136,6 +136,34 @@ void expect_each_loads_any_other(const std::vector<Layout>& layouts,
     }
 }
 
+// The first rank of a tensor axis has the widest parts, and the prediction is its own.
+TEST(ShardedRun, PredictedActivationsAreThoseOfEachRanksPartOfTheLayers) {
+  const Job divided = tests::job<Divided>(Adam{.lr = 0.01});
+  for (const Layout& layout :
+       std::vector<Layout>{{.ranks = 2, .tensor = 2},
+                           {.ranks = 4, .stages = 2, .tensor = 2},
+                           {.ranks = 4, .stages = 2, .tensor = 2, .schedule = "zbh1"},
+                           {.ranks = 2, .level = 1},
+                           {.ranks = 2, .level = 3},
+                           {.ranks = 4, .level = 3, .tensor = 2},
+                           {.ranks = 2},
+                           {}}) {
+    TrainerOptions options = options_of(layout);
+    options.epochs = -1;
+    options.steps = 3;
+    const Report report = run(options, divided);
+    ASSERT_EQ(std::ssize(report.activation_bytes), layout.ranks);
+    for (size_t rank = 0; rank < report.activation_bytes.size(); ++rank) {
+      const auto measured = static_cast<double>(report.activation_bytes[rank]);
+      const auto predicted = static_cast<double>(report.predicted_activation_bytes[rank]);
+      EXPECT_GT(measured, 0) << layout.describe();
+      EXPECT_GE(predicted, measured * 0.95) << layout.describe() << ", rank " << rank;
+      if (static_cast<int>(rank) % layout.tensor != 0) continue;
+      EXPECT_LE(predicted, measured * 1.05) << layout.describe() << ", rank " << rank;
+    }
+  }
+}
+
 TEST(ShardedRun, EachLevelGivesTheLossesOfOneDevice) {
   const Report reference = run(options_of({}));
   for (const int level : {1, 2, 3})

@@ -156,7 +156,10 @@ at::Tensor StepMemory::loss_of(const Batch& pass) {
   }
   const auto whole = [&] { return loss(trireme::output_of(setting_.model, pass)); };
   // The first step tells how much the others hold too, so that they need not be counted.
-  return steps_ == 1 ? memory_.keep("the model", pass, whole) : whole();
+  if (steps_ > 1) return whole();
+  const at::Tensor result = memory_.keep("the model", pass, whole);
+  if (predicted_bytes_ == 0) predicted_bytes_ = memory_.bytes().current();
+  return result;
 }
 
 MemoryUse StepMemory::use() const {

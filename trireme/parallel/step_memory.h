@@ -29,17 +29,20 @@ class StepMemory {
   at::Tensor loss_of(const Batch& pass);
   at::Tensor output_of(const Batch& pass);
 
+  // The plan that begin_step() makes of a pass with samples; it changes nothing.
+  plan::MemoryPlan planned(const Batch& pass);
   MemoryUse use() const;
 
  private:
   bool is_plain() const { return setting_.memory.is_plain(); }
-  plan::MemoryPlan planned(const Batch& pass);
   void follow(const Json& plan);
   ActivationMemory::Surroundings surroundings() const;
 
   const EngineSetting& setting_;
   ActivationMemory memory_;
-  int64_t predicted_bytes_ = 0;  // 0 before there is a plan.
+  // The peak by the plan; without a plan the bytes of the first micro-batch, the largest of a
+  // step. 0 before these are known.
+  int64_t predicted_bytes_ = 0;
   double predicted_slowdown_ = 0;
   bool is_ready_ = false;
   int64_t steps_ = 0;

@@ -65,8 +65,8 @@ int shard_level_of(const std::string& strategy, const ShardOptions& options) {
 
 bool may_share_instead(const DataParallelFacts& facts) {
   return facts.share_parameters && facts.division.shard.level < 3 &&
-         !facts.division.mesh.divides_model() && facts.placement.host_count() == 1 &&
-         facts.placement.ranks() > 1;
+         !facts.division.mesh.divides_model() && facts.division.pipeline.microbatches == 0 &&
+         facts.placement.host_count() == 1 && facts.placement.ranks() > 1;
 }
 
 EnginePlan plan_sharded(const DataParallelFacts& facts) {

@@ -76,7 +76,8 @@ plan::Placement placement_of(const Config& config, const ResolvedStrategy& strat
 }
 
 plan::EnginePlan engine_plan_of(const Config& config, const ResolvedStrategy& strategy,
-                                const Dataset& data, const Launchers& launchers) {
+                                const Dataset& data, const Launchers& launchers,
+                                const std::vector<plan::BlockCost>& measured) {
   plan::DataParallelFacts facts;
   facts.placement = placement_of(config, strategy, launchers);
   facts.data = data_plan_of(config, data).options();
@@ -95,12 +96,13 @@ plan::EnginePlan engine_plan_of(const Config& config, const ResolvedStrategy& st
   facts.virtual_shards = options.virtual_shards;
   facts.division = options.division;
   if (!plan::is_of_mesh(strategy.name)) return plan::plan_engine(strategy.name, facts);
-  if (const std::string& cut = facts.division.pipeline.cut; plan::needs_measured_blocks(cut))
+  if (const std::string& cut = facts.division.pipeline.cut;
+      measured.empty() && plan::needs_measured_blocks(cut))
     throw Error(ErrorCode::unsupported, "config",
                 fmt::format("pipeline.cut is {}: the blocks are measured when training begins, "
                             "and a plan runs nothing",
                             cut),
-                "pipeline.cut=parameters, or the cut that the run logs, such as 3+3");
+                "trireme plan --measure, or pipeline.cut=parameters");
   facts.kept_types.assign(facts.parameters.size(), options.dtype);
   facts.shard_level = plan::shard_level_of(strategy.name, options.division.shard);
   for (const models::BlockSize& block : models::block_sizes(model_for(config, data), data.input)) {
@@ -110,6 +112,7 @@ plan::EnginePlan engine_plan_of(const Config& config, const ResolvedStrategy& st
       if (std::ranges::find(block.parameters, facts.parameters[i].name) != block.parameters.end())
         own.push_back(static_cast<int>(i));
   }
+  if (!measured.empty()) facts.blocks = measured;
   return plan::plan_engine(strategy.name, facts);
 }
 

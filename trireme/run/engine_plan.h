@@ -19,8 +19,11 @@ plan::Placement placement_of(const Config& config, const ResolvedStrategy& strat
                              const Launchers& launchers);
 
 // The plan that the engine of such a run starts with. Its digest is the one in the run's report.
+// `measured`: the costs of the model's blocks (MeasuredModel::costs()), which a cut by time or
+// memory needs. Throws Error(unsupported) if it is empty and the cut needs it.
 plan::EnginePlan engine_plan_of(const Config& config, const ResolvedStrategy& strategy,
-                                const Dataset& data, const Launchers& launchers);
+                                const Dataset& data, const Launchers& launchers,
+                                const std::vector<plan::BlockCost>& measured = {});
 
 // [stage]: the bytes of a rank of the stage for parameters, gradients and the optimizer's state,
 // by the formulas of docs/sharding.md without the block that is worked on. Empty if the plan's

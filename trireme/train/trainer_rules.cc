@@ -124,6 +124,23 @@ std::string strategy_of_division(const plan::DivisionOptions& division) {
   return division.shard.level > 0 ? "sharded" : "auto";
 }
 
+// Refuses options of stages where there are none. A rank with the whole model may still compute
+// micro-batches, if its strategy divides something else.
+void check_pipeline_options(const plan::PipelineOptions& o, bool has_microbatches) {
+  const plan::PipelineOptions usual;
+  const auto refuse_if = [](bool is_given, const std::string& key, const std::string& value) {
+    if (is_given)
+      refuse_option(
+          fmt::format("{} is {}, but mesh.pipeline is 1: there are no stages", key, value),
+          fmt::format("mesh.pipeline=2, or leave {} out", key));
+  };
+  refuse_if(o.schedule != usual.schedule, "pipeline.schedule", o.schedule);
+  refuse_if(o.microbatches != usual.microbatches && !has_microbatches, "pipeline.microbatches",
+            std::to_string(o.microbatches));
+  refuse_if(o.chunks != usual.chunks, "pipeline.chunks", std::to_string(o.chunks));
+  refuse_if(o.cut != usual.cut, "pipeline.cut", o.cut);
+}
+
 // Refuses options that the strategy cannot honour, and one that has nothing to divide.
 void check_features(const TrainerOptions& o, const std::string& strategy) {
   const auto found = plan::features_of(strategy);
@@ -165,6 +182,8 @@ void check_features(const TrainerOptions& o, const std::string& strategy) {
   };
   // One stage still computes its micro-batches one after the other.
   if (o.division.pipeline.microbatches == 0) require_axis("pipeline", mesh.pipeline);
+  if (mesh.pipeline == 1 && strategy != "pipeline")
+    check_pipeline_options(o.division.pipeline, can.divides);
   require_axis("tensor", mesh.tensor);
 }
 

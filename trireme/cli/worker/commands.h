@@ -5,6 +5,7 @@
 namespace trireme::cli {
 
 void add_worker_train(Command app);
+void add_worker_plan(Command app);
 void add_worker_doctor(Command app);
 
 }  // namespace trireme::cli

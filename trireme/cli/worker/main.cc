@@ -6,6 +6,7 @@ int main(int argc, char** argv) {
   trireme::cli::run_worker_program(argc, argv, "trireme-worker: started by trireme",
                                    [](trireme::cli::Command app) {
                                      trireme::cli::add_worker_train(app);
+                                     trireme::cli::add_worker_plan(app);
                                      trireme::cli::add_worker_doctor(app);
                                    });
 }

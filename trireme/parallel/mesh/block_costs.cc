@@ -12,6 +12,8 @@
 #include <trireme/parallel/fused/fused_optimizer.h>
 #include <trireme/parallel/mesh/block_costs.h>
 #include <trireme/parallel/mesh/model_forms.h>
+#include <trireme/parallel/mesh/trial_division.h>
+#include <trireme/parallel/nn/tensor_parallel_layer.h>
 #include <trireme/parallel/sync_batch_norm.h>
 #include <trireme/plan/data_plan.h>
 #include <trireme/plan/mesh_plan.h>
@@ -19,7 +21,9 @@
 #include <trireme/tensor/autocast.h>
 #include <trireme/tensor/hollow.h>
 #include <algorithm>
+#include <functional>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <set>
 
@@ -97,6 +101,8 @@ plan::MeasuredChain measure_on_sample(const EngineSetting& setting, std::vector<
   for (const std::string& name : setting.model.inputs) inputs.push_back(sample.tensor(name));
   // Tensors that the module holds without having registered them get their values.
   if (setting.keep_only) setting.keep_only(names_with_memory(*setting.model.module));
+  const TrialDivision divided(*setting.model.module,
+                              setting.mesh.along(plan::kTensorAxis)->size());
   blocks.push_back({"the loss", {}, [&](const Tensors& outputs) {
                       return Tensors{setting.loss(only_output(blocks, outputs), sample)};
                     }});
@@ -115,12 +121,21 @@ plan::MeasuredChain measure_on_sample(const EngineSetting& setting, std::vector<
   return chain;
 }
 
-// The bytes of a parameter with its gradient and the optimizer's state, as a rank keeps them.
+// The bytes of a parameter with its gradient and the optimizer's state, as a rank keeps them: the
+// first one of a tensor axis.
 class StateCosts {
  public:
-  StateCosts(const EngineSetting& setting, const std::vector<NamedTensor>& parameters)
+  explicit StateCosts(const EngineSetting& setting)
       : level_(plan::shard_level_of(setting.strategy, setting.division.shard)),
         replicas_(setting.mesh.along(plan::kDataAxis)->size()) {
+    torch::nn::Module& module = *setting.model.module;
+    const std::vector<NamedTensor> parameters = state_of(module).parameters;
+    const int dividers = setting.mesh.along(plan::kTensorAxis)->size();
+    for (const nn::ParameterParts& part : nn::parts_of(module, 0, dividers)) {
+      const std::vector<int64_t> sizes = part.sizes();
+      elements_[part.name] =
+          std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>());
+    }
     // The number of tensors does not depend on sizes, and an optimizer may make them at once. It
     // updates masters of 16-bit parameters.
     std::vector<NamedTensor> updated;
@@ -139,16 +154,18 @@ class StateCosts {
 
   int64_t of(const plan::TensorSpec& spec) const {
     const int64_t bytes = plan::bytes_of(spec.dtype), updated = std::max<int64_t>(4, bytes);
-    if (!spec.trainable) return spec.elements() * bytes;
+    const int64_t elements = elements_.at(spec.name);
+    if (!spec.trainable) return elements * bytes;
     const plan::StateBytes state{.parameter = bytes,
                                  .gradient = bytes,
                                  .optimizer = updated * of_optimizer_.at(spec.name),
                                  .master = updated > bytes ? updated : 0};
-    return plan::sharded_bytes(level_, replicas_, spec.elements(), state).total();
+    return plan::sharded_bytes(level_, replicas_, elements, state).total();
   }
 
  private:
   int level_, replicas_;
+  std::map<std::string, int64_t> elements_;
   std::map<std::string, int> places_, of_optimizer_;
   std::shared_ptr<torch::optim::Optimizer> optimizer_;
   std::unique_ptr<fused::FusedOptimizer> update_;
@@ -160,7 +177,6 @@ plan::MeasuredChain measured_blocks(const EngineSetting& setting, const std::vec
                                     const plan::PipelinePlan& pipeline) {
   const std::string& cut = setting.division.pipeline.cut;
   const bool plans_memory = !setting.memory.is_plain();
-  if (pipeline.parts() == 1 && !plans_memory) return {};
   const bool cuts_by_time = trimmed(cut) == "auto" || trimmed(cut) == "time";
   const bool is_needed = plans_memory || plan::needs_measured_blocks(cut);
   const auto measured_now = [&]() -> plan::MeasuredChain {
@@ -197,8 +213,7 @@ std::vector<plan::BlockCost> costs_of(const EngineSetting& setting,
   const std::string_view cut = trimmed(setting.division.pipeline.cut);
   const bool is_cut_by_measure = cut == "auto" || plan::needs_measured_blocks(std::string(cut));
   std::optional<StateCosts> states;
-  if (cut == "memory" && !measured.empty())
-    states.emplace(setting, state_of(*setting.model.module).parameters);
+  if (cut == "memory" && !measured.empty()) states.emplace(setting);
   const std::vector<plan::ActivationCost> activations = activation_costs(measured);
   std::vector<plan::BlockCost> costs;
   for (size_t i = 0; i < blocks.size(); ++i) {

@@ -12,9 +12,9 @@ namespace trireme {
 // measures the blocks on the first micro-batch of setting.sample, and all ranks get its figures,
 // so that they cut alike. If that fails, all end with its error. Only one block at a time has
 // memory, with values of no meaning; afterwards it is hollow again, and random numbers are where
-// they were. Empty if there is no sample, or if there is only one part and memory is not planned.
-// Times are measured if the cut asks for them. A failure is a warning if nothing but predictions
-// needs it.
+// they were. Layers that the mesh will divide are measured as the first rank of the tensor axis
+// will have them. Empty if there is no sample. Times are measured if the cut asks for them. A
+// failure is a warning if nothing but predictions needs it.
 plan::MeasuredChain measured_blocks(const EngineSetting& setting, const std::vector<Block>& blocks,
                                     const plan::PipelinePlan& pipeline);
 

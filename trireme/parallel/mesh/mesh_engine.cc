@@ -182,9 +182,7 @@ class MeshEngine : public Engine {
   MemoryUse memory_use() const override {
     MemoryUse use;
     use.activation_bytes = runner_->peak_activation_bytes();
-    // Layers are measured whole, so nothing is predicted of their parts.
-    if (dividers().size() == 1)
-      use.predicted_activation_bytes = memory_.peak_bytes[static_cast<size_t>(stage_number_)];
+    use.predicted_activation_bytes = memory_.peak_bytes[static_cast<size_t>(stage_number_)];
     for (const StateEntry& entry : own_state().tensors)
       if (entry.kind == StateKind::parameter)
         use.parameter_bytes += static_cast<int64_t>(entry.tensor.nbytes());

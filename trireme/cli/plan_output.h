@@ -1,0 +1,40 @@
+// The arguments and the output of `trireme plan` for a configuration. The same code runs in a
+// programme without torch, and in one that can measure the model.
+#pragma once
+#include <trireme/cli/command_line.h>
+#include <trireme/plan/engine_plan.h>
+#include <trireme/plan/memory_plan.h>
+#include <trireme/plan/partition.h>
+#include <trireme/plan/pipeline_decisions.h>
+#include <trireme/run/config.h>
+#include <trireme/run/engine_plan.h>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace trireme::cli {
+
+struct PlanArguments {
+  ConfigSource source;
+  int workers = 1;
+  Launchers launchers;
+  int64_t batches = 0;
+  bool measure = false, json = false;
+
+  void add_to(Command command);
+  std::vector<std::string> words() const;  // The same arguments for another process.
+};
+
+// The plans that need measured blocks; see MeasuredModel.
+struct PlanMeasures {
+  std::function<std::vector<plan::BlockCost>()> costs;
+  std::function<plan::PipelineMemory(const plan::EnginePlan&)> memory_of_stages;
+  std::function<plan::MemoryPlan()> memory_of_replica;
+};
+using MeasureModel = std::function<PlanMeasures(const Config&, const ResolvedStrategy&)>;
+
+// Plans, checks and prints. `measure` is empty if nothing is to be measured.
+int show_plan(const PlanArguments& arguments, const MeasureModel& measure);
+
+}  // namespace trireme::cli
