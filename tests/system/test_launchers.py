@@ -3,10 +3,11 @@ users."""
 
 import json
 import os
+import shutil
 import sys
 import unittest
 
-from support import BIN, DIGITS, ROOT, TRIREME, SystemTest, environment
+from support import BIN, DIGITS, ROOT, TRIREME, SystemTest, environment, free_port
 
 STEPS = ("--set", "train.steps=20")
 
@@ -36,6 +37,60 @@ class Launchers(SystemTest):
                                                        TRIREME_JOB_TOKEN="a-token-of-this-job"))
         self.assertEqual(code, 0, f"{out}\n{err}")
         self.assertEqual(json.loads(report.read_text())["world_size"], 2)
+
+    def start_tasks(self, environments, *words):
+        """Starts a process for each environment; returns their reports' path and the processes."""
+        report = self.folder / "report.json"
+        return report, [self.start(TRIREME, "train", DIGITS, *STEPS, "--quiet", "--set",
+                                   f"run.dir={self.folder / 'run'}", "--report", report, *words,
+                                   env=environment(OMP_NUM_THREADS="1", **each))
+                        for each in environments]
+
+    def assert_all_end_well(self, processes):
+        for process in processes:
+            out, err = process.communicate(timeout=90)
+            self.assertEqual(process.returncode, 0, f"{out}\n{err}")
+
+    def test_a_cluster_of_tf_config_trains(self):
+        """The chief is worker 0; a token in the environment or the host's token file joins them."""
+        reference = self.train(*STEPS, "--workers", "3", name="reference")
+        for token in ({}, {"TRIREME_JOB_TOKEN": "a-token-of-this-job"}):
+            with self.subTest(token=token):
+                cluster = {"chief": [f"127.0.0.1:{free_port()}"],
+                           "worker": [f"127.0.0.1:{free_port()}" for _ in range(2)]}
+                tasks = [("worker", 1), ("chief", 0), ("worker", 0)]
+                report, processes = self.start_tasks(
+                    [{"TF_CONFIG": json.dumps({"cluster": cluster,
+                                               "task": {"type": role, "index": index}}), **token}
+                     for role, index in tasks])
+                self.assert_all_end_well(processes)
+                found = json.loads(report.read_text())
+                self.assertEqual(found["world_size"], 3)
+                self.assertEqual(found["parameters_sha256"], reference["parameters_sha256"])
+                shutil.rmtree(self.folder / "run")
+
+    def test_a_step_of_slurm_trains(self):
+        common = {"SLURM_JOB_ID": "4711", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "2",
+                  "SLURM_NODEID": "0", "SLURM_STEP_NODELIST": "here",
+                  "SLURM_STEP_TASKS_PER_NODE": "2"}
+        report, processes = self.start_tasks(
+            [{"SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank), **common} for rank in (1, 0)])
+        self.assert_all_end_well(processes)
+        self.assertEqual(json.loads(report.read_text())["world_size"], 2)
+
+    def test_wrong_variables_of_a_cluster_are_refused(self):
+        one = {"cluster": {"worker": ["127.0.0.1:1"]}, "task": {"type": "worker", "index": 1}}
+        two_chiefs = {"cluster": {"chief": ["a:1", "b:1"]}, "task": {"type": "chief"}}
+        for value, words in (("{", ("TF_CONFIG", "byte 2")),
+                             (json.dumps(one), ("TF_CONFIG", "the task is worker 1")),
+                             (json.dumps(two_chiefs), ("TF_CONFIG", "2 chiefs"))):
+            with self.subTest(value):
+                for command in (["train", DIGITS], ["doctor"]):
+                    code, out, err = self.run_to_end(TRIREME, *command,
+                                                     env=environment(TF_CONFIG=value))
+                    self.assertEqual(code, 2, f"{out}\n{err}")
+                    for word in words:
+                        self.assertIn(word, err)
 
     def test_trireme_launch_starts_trireme_train(self):
         report = self.folder / "report.json"

@@ -125,7 +125,8 @@ net::Endpoint Rendezvous::start_coordinator(const std::string& token) {
   if (options_.heartbeat_timeout > Milliseconds(0))
     rules.heartbeat_timeout = options_.heartbeat_timeout;
   rules.straggler.factor = options_.straggler_factor;
-  coordinator_ = std::make_unique<membership::Coordinator>(address_to_listen_at(), token, rules);
+  coordinator_ = std::make_unique<membership::Coordinator>(
+      address_to_listen_at(), token, rules, std::nullopt, membership::LookAt(), identity_.roles);
   return coordinator_->endpoint();
 }
 
@@ -273,6 +274,17 @@ void Rendezvous::tell_first_step(int64_t step, const Json& facts) {
 }
 Json Rendezvous::generations() const {
   return identity_.elastic && member_ ? member_->generations() : Json::array();
+}
+
+// A process that only coordinates ends when all workers have.
+bool Rendezvous::finish_wanted() const {
+  if (!member_) return false;
+  if (identity_.is_worker() || !coordinator_) return member_->finish_wanted();
+  if (const auto lost = coordinator_->first_lost())
+    throw Error(ErrorCode::peer_lost, "comm", lost->describe(), "start the job again");
+  for (int worker = 0; worker < identity_.workers; ++worker)
+    if (!coordinator_->said_goodbye(worker)) return false;
+  return true;
 }
 
 double Rendezvous::coordinator_cpu_seconds() const {

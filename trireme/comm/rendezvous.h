@@ -67,6 +67,8 @@ class Rendezvous {
   void tell_first_step(int64_t step, const Json& facts);
   Json generations() const;
 
+  // See World.
+  bool finish_wanted() const;
   // The CPU time of the process that runs the coordinator, unless it is this one.
   double coordinator_cpu_seconds() const;
   void leave();

@@ -196,10 +196,7 @@ std::vector<membership::LostTask> World::lost_tasks() const {
   const auto& member = impl_->meeting.member();
   return member ? member->lost_tasks() : std::vector<membership::LostTask>{};
 }
-bool World::finish_wanted() const {
-  const auto& member = impl_->meeting.member();
-  return member && member->finish_wanted();
-}
+bool World::finish_wanted() const { return impl_->meeting.finish_wanted(); }
 void World::set_value(const std::string& key, const std::string& value) {
   impl_->connected_member("set_value()").set(key, value);
 }

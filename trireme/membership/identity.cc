@@ -2,6 +2,7 @@
 #include <trireme/base/deadline.h>
 #include <trireme/base/error.h>
 #include <trireme/base/text.h>
+#include <trireme/membership/foreign_launchers.h>
 #include <trireme/membership/identity.h>
 #include <trireme/membership/secret_file.h>
 #include <trireme/membership/units.h>
@@ -88,10 +89,11 @@ Identity of_side_task(const Environment& environment, const std::string& role) {
 }
 
 Identity from_trireme(const Environment& environment) {
-  if (const auto role = environment.get("TRIREME_ROLE"); role && *role != kWorkerRole)
-    return of_side_task(environment, *role);
+  const std::string role = environment.get("TRIREME_ROLE").value_or(kWorkerRole);
+  if (role != kWorkerRole && role != kChiefRole) return of_side_task(environment, role);
   Identity identity;
   identity.launcher = Launcher::trireme;
+  identity.is_chief = role == kChiefRole;
   read_numbers(
       environment,
       {"TRIREME_WORKER", "TRIREME_WORKERS", "TRIREME_LOCAL_WORKER", "TRIREME_LOCAL_WORKERS"},
@@ -181,6 +183,9 @@ std::string_view to_string(Launcher launcher) {
     case Launcher::trireme: return "trireme launch";
     case Launcher::torchrun: return "torchrun";
     case Launcher::mpirun: return "mpirun";
+    case Launcher::tf_config: return "TF_CONFIG";
+    case Launcher::dmlc: return "DMLC_ROLE";
+    case Launcher::slurm: return "srun";
   }
   return "no launcher";
 }
@@ -212,10 +217,16 @@ Identity resolve_identity(const Environment& environment) {
   Identity identity;
   if (any_of("TRIREME_WORKER", "TRIREME_WORKERS")) {
     identity = from_trireme(environment);
+  } else if (environment.get("TF_CONFIG").value_or("") != "") {
+    identity = from_tf_config(environment);
+  } else if (environment.get("DMLC_ROLE")) {
+    identity = from_dmlc(environment);
   } else if (any_of("RANK", "WORLD_SIZE")) {
     identity = from_torchrun(environment);
   } else if (any_of("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")) {
     identity = from_openmpi(environment);
+  } else if (is_task_of_slurm(environment) && !environment.get("MPI_LOCALRANKID")) {
+    identity = from_slurm(environment);  // srun may set PMI's variables too.
   } else if (any_of("PMI_RANK", "PMI_SIZE")) {
     identity = from_mpich(environment);
   }
@@ -248,9 +259,9 @@ std::string Identity::describe() const {
   if (launcher == Launcher::alone) return "alone: one worker, started by no launcher";
   std::string text =
       is_worker()
-          ? fmt::format("worker {} of {} ({} of {} on this host), generation {}, started by {}",
-                        worker, workers, local_worker, local_workers, generation,
-                        to_string(launcher))
+          ? fmt::format("{}worker {} of {} ({} of {} on this host), generation {}, started by {}",
+                        is_chief ? "chief, " : "", worker, workers, local_worker, local_workers,
+                        generation, to_string(launcher))
           : fmt::format("{} of a job that began with {} workers, started by {}", task.name(),
                         workers, to_string(launcher));
   if (rendezvous) text += fmt::format("; coordinator at {}", rendezvous->describe());
@@ -259,7 +270,8 @@ std::string Identity::describe() const {
   if (agent_store)
     text += fmt::format("; the coordinator's address is published in the store at {}",
                         agent_store->describe());
-  if (hosts_coordinator) text += "; this worker runs the coordinator";
+  if (hosts_coordinator) text += "; this process runs the coordinator";
+  if (!roles.empty()) text += fmt::format("; the job may have {} besides", roles.describe());
   return text + (token ? "; job token given" : "; no job token given");
 }
 

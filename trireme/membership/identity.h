@@ -11,7 +11,7 @@
 
 namespace trireme::membership {
 
-enum class Launcher { alone, trireme, torchrun, mpirun };
+enum class Launcher { alone, trireme, torchrun, mpirun, tf_config, dmlc, slurm };
 
 // The numbers of workers that an elastic job may have, and this process's part in it (roster.h).
 struct Elastic {
@@ -29,15 +29,18 @@ struct Identity {
   Launcher launcher = Launcher::alone;
   // The task of this process: worker, or a side task (roles.h), which is no worker.
   Task task;
-  int worker = 0;  // The number of this worker, 0..workers-1; -1: this is a side task.
+  bool is_chief = false;  // A worker that the job calls its chief; it is worker 0.
+  int worker = 0;         // The number of this worker, 0..workers-1; -1: this is a side task.
   int workers = 1;
   int local_worker = 0;  // The number of this worker on its host.
   int local_workers = 1;
   int generation = 0;
   // The coordinator's address. Empty for a process alone, or if the address is published (below).
   std::optional<net::Endpoint> rendezvous;
-  // Whether this process must run the coordinator: rank 0 under torchrun and mpirun.
+  // Whether this process must run the coordinator: worker 0 where no launcher of Trireme's does,
+  // or the scheduler of DMLC.
   bool hosts_coordinator = false;
+  Roles roles;  // The side tasks of the job, for a coordinator that this process runs.
   // torchrun: the coordinator's address is published through this key-value store. Torchrun's
   // agent or rank 0 holds the port.
   std::optional<net::Endpoint> agent_store;
@@ -48,6 +51,8 @@ struct Identity {
   std::string job_id;
   std::optional<std::string> token;  // TRIREME_JOB_TOKEN, or the text in TRIREME_JOB_TOKEN_FILE.
   bool is_worker() const { return task.role == kWorkerRole; }
+  // chief, worker, ps, evaluator, scheduler, or a role of the user's own.
+  const std::string& role() const { return is_chief ? kChiefRole : task.role; }
   std::string describe() const;  // A line for `doctor` and logs. It never shows the token.
 };
 
@@ -56,9 +61,12 @@ struct Identity {
 //                   TRIREME_RENDEZVOUS, TRIREME_GENERATION, TRIREME_ELASTIC=MIN:MAX with
 //                   TRIREME_PROCESS, TRIREME_UNIT, TRIREME_LAUNCHER, TRIREME_LAUNCHER_GRACE_MS,
 //                   TRIREME_STOP_GRACE_MS; in jobs with side tasks TRIREME_ROLE, TRIREME_INDEX
+//   TFJob           TF_CONFIG (cluster_spec.h); for the others see foreign_launchers.h
+//   DMLC            DMLC_ROLE and its other variables
 //   torchrun        RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT,
 //                   TORCHELASTIC_*
 //   mpirun          OMPI_COMM_WORLD_* (OpenMPI); PMI_RANK, PMI_SIZE and MPI_LOCAL* (MPICH)
+//   srun            SLURM_STEP_*, SLURM_PROCID, of a step with several tasks
 // Throws Error(invalid_argument) naming the variable that is missing, malformed or out of range,
 // or a token file that others may read.
 Identity resolve_identity(const Environment& environment);

@@ -13,6 +13,10 @@
 namespace trireme::membership {
 
 inline const std::string kWorkerRole = "worker";
+// The other roles that Trireme knows, by their names in Kubeflow's TFJob and in TensorFlow. The
+// chief is worker 0. The scheduler, of DMLC, hosts the coordinator and does nothing else.
+inline const std::string kChiefRole = "chief", kServerRole = "ps", kEvaluatorRole = "evaluator",
+                         kSchedulerRole = "scheduler";
 // Side task n has the number kFirstSideTask + n among the processes of a job. Workers have smaller
 // numbers.
 inline constexpr int kFirstSideTask = 1 << 20;

@@ -1,0 +1,256 @@
+#include <fmt/format.h>
+#include <trireme/base/error.h>
+#include <trireme/base/hash.h>
+#include <trireme/base/text.h>
+#include <trireme/membership/cluster_spec.h>
+#include <trireme/membership/foreign_launchers.h>
+#include <algorithm>
+#include <charconv>
+#include <limits>
+#include <numeric>
+#include <utility>
+
+namespace trireme::membership {
+namespace {
+
+[[noreturn]] void refuse_variable(const std::string& what, const std::string& remedy) {
+  throw Error(ErrorCode::invalid_argument, "membership", what, remedy);
+}
+
+std::string text_of(const Environment& environment, const char* name, const char* present) {
+  const auto value = environment.get(name);
+  if (!value || value->empty())
+    refuse_variable(
+        fmt::format("environment variable {} is missing, but {} is set", name, present),
+        fmt::format("set {}, or unset {}", name, present));
+  return *value;
+}
+
+int number_of(const Environment& environment, const char* name, const char* present, int least,
+              int most) {
+  text_of(environment, name, present);
+  const int value = *environment.get_int(name);  // Names the variable if it is no number.
+  if (value < least || value > most)
+    refuse_variable(fmt::format("environment variable {}={} is out of range", name, value),
+                    fmt::format("a number from {} to {}", least, most));
+  return value;
+}
+
+// Side tasks of a job without a supervisor: something else replaces lost ones, or does not.
+Roles side_roles(int servers, int evaluators) {
+  std::vector<Role> roles;
+  if (servers > 0)
+    roles.push_back({.name = kServerRole, .count = servers, .on_loss = OnLoss::replace});
+  if (evaluators > 0)
+    roles.push_back({.name = kEvaluatorRole, .count = evaluators, .on_loss = OnLoss::tell});
+  return Roles(std::move(roles));
+}
+
+constexpr int kMostWorkers = kFirstSideTask;
+
+// ---- DMLC ----
+
+int dmlc_number(const Environment& environment, const char* own, int count) {
+  const bool has_own = environment.get(own).has_value();
+  if (!has_own && !environment.get("DMLC_TASK_ID"))
+    refuse_variable(fmt::format("DMLC_ROLE is set, but neither {} nor DMLC_TASK_ID: the process "
+                                "does not know its number",
+                                own),
+                    fmt::format("{}=0 to {}", own, count - 1));
+  return number_of(environment, has_own ? own : "DMLC_TASK_ID", "DMLC_ROLE", 0, count - 1);
+}
+
+// ---- Slurm ----
+
+struct Range {
+  int64_t first = 0, last = 0;
+  size_t digits = 0;
+};
+
+Range range_of(const std::string& text, const std::string& list) {
+  const auto number = [&](std::string_view digits) {
+    int64_t value = -1;
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+    if (error != std::errc() || end != digits.data() + digits.size() || value < 0)
+      refuse_variable(fmt::format("'{}' in Slurm's list of nodes '{}' is no range", text, list),
+                      "a list as Slurm writes it, such as node[1-3,7]");
+    return value;
+  };
+  const size_t dash = text.find('-');
+  const std::string_view all = text, first = all.substr(0, std::min(dash, text.size()));
+  const Range range{number(first),
+                    dash == std::string::npos ? number(first) : number(all.substr(dash + 1)),
+                    first.size()};
+  if (range.last < range.first || range.last - range.first > kMostWorkers)
+    refuse_variable(fmt::format("'{}' in Slurm's list of nodes '{}' is no range", text, list),
+                    "a range that ascends");
+  return range;
+}
+
+// Splits at commas outside of brackets.
+std::vector<std::string> entries_of(const std::string& list) {
+  std::vector<std::string> entries;
+  std::string now;
+  int depth = 0;
+  for (const char c : list) {
+    depth += c == '[' ? 1 : c == ']' ? -1 : 0;
+    if (c == ',' && depth == 0)
+      entries.push_back(std::exchange(now, {}));
+    else
+      now += c;
+  }
+  entries.push_back(now);
+  return entries;
+}
+
+std::vector<std::string> expanded(const std::string& entry, const std::string& list) {
+  const size_t open = entry.find('[');
+  if (open == std::string::npos) return {entry};
+  const size_t close = entry.find(']', open);
+  if (close == std::string::npos)
+    refuse_variable(fmt::format("Slurm's list of nodes '{}' has an open bracket", list),
+                    "a list as Slurm writes it, such as node[1-3,7]");
+  std::vector<std::string> hosts;
+  for (const std::string& text : entries_of(entry.substr(open + 1, close - open - 1))) {
+    const Range range = range_of(text, list);
+    for (int64_t number = range.first; number <= range.last; ++number)
+      for (const std::string& rest : expanded(entry.substr(close + 1), list))
+        hosts.push_back(
+            fmt::format("{}{:0{}}{}", entry.substr(0, open), number, range.digits, rest));
+  }
+  return hosts;
+}
+
+}  // namespace
+
+Identity from_tf_config(const Environment& environment) {
+  const std::string text = *environment.get("TF_CONFIG");
+  const ClusterSpec spec = parse_tf_config(text);
+  Identity identity;
+  identity.launcher = Launcher::tf_config;
+  identity.is_chief = spec.task.role == kChiefRole;
+  identity.workers = spec.workers();
+  identity.worker = spec.worker_number(spec.task);
+  if (identity.worker < 0) identity.task = spec.task;
+  identity.roles = side_roles(spec.count(kServerRole), std::max(1, spec.count(kEvaluatorRole)));
+  const bool is_listed = spec.count(spec.task.role) > 0;
+  const std::vector<int> beside = is_listed ? spec.workers_beside(spec.task) : std::vector<int>{};
+  // An evaluator that the cluster does not name is where the workers are, or needs the token.
+  identity.local_workers =
+      is_listed ? std::max<int>(1, static_cast<int>(beside.size())) : identity.workers;
+  identity.local_worker =
+      static_cast<int>(std::ranges::find(beside, identity.worker) - beside.begin());
+  if (identity.worker < 0) identity.local_worker = 0;
+  // A worker without side tasks that anybody named has nobody to meet.
+  const bool is_alone = identity.workers == 1 && identity.worker == 0 &&
+                        spec.count(kServerRole) + spec.count(kEvaluatorRole) == 0;
+  if (!is_alone) identity.rendezvous = spec.meeting_place();
+  identity.hosts_coordinator = !is_alone && identity.worker == 0;
+  identity.job_id = fmt::format("tf-{}", spec.meeting_place().describe());
+  return identity;
+}
+
+Identity from_dmlc(const Environment& environment) {
+  const std::string role = *environment.get("DMLC_ROLE");
+  Identity identity;
+  identity.launcher = Launcher::dmlc;
+  identity.workers = number_of(environment, "DMLC_NUM_WORKER", "DMLC_ROLE", 1, kMostWorkers);
+  const int servers = number_of(environment, "DMLC_NUM_SERVER", "DMLC_ROLE", 0, kMostWorkers);
+  const net::Endpoint root{text_of(environment, "DMLC_PS_ROOT_URI", "DMLC_ROLE"),
+                           number_of(environment, "DMLC_PS_ROOT_PORT", "DMLC_ROLE", 1, 65535)};
+  std::vector<Role> roles = side_roles(servers, 0).all();
+  roles.push_back({.name = kSchedulerRole, .count = 1, .on_loss = OnLoss::end_generation});
+  identity.roles = Roles(std::move(roles));
+  identity.rendezvous = root;
+  identity.job_id = "dmlc-" + root.describe();
+  const bool is_on_loopback = root.host == "localhost" || root.host.starts_with("127.");
+  if (role == "worker") {
+    identity.worker = dmlc_number(environment, "DMLC_WORKER_ID", identity.workers);
+  } else if (role == "server") {
+    identity.worker = -1;
+    identity.task = {kServerRole, dmlc_number(environment, "DMLC_SERVER_ID", servers)};
+  } else if (role == kSchedulerRole) {
+    identity.worker = -1;
+    identity.task = {kSchedulerRole, 0};
+    identity.hosts_coordinator = true;
+  } else {
+    refuse_variable(fmt::format("environment variable DMLC_ROLE='{}' is no role", role),
+                    "worker, server or scheduler");
+  }
+  if (is_on_loopback) identity.local_workers = identity.workers;
+  if (is_on_loopback && identity.worker > 0) identity.local_worker = identity.worker;
+  return identity;
+}
+
+bool is_task_of_slurm(const Environment& environment) {
+  return environment.get("SLURM_STEP_ID") && environment.get("SLURM_PROCID") &&
+         environment.get("SLURM_STEP_NUM_TASKS").value_or("1") != "1";
+}
+
+Identity from_slurm(const Environment& environment) {
+  constexpr const char* kPresent = "SLURM_STEP_ID";
+  Identity identity;
+  identity.launcher = Launcher::slurm;
+  identity.workers = number_of(environment, "SLURM_STEP_NUM_TASKS", kPresent, 1, kMostWorkers);
+  identity.worker = number_of(environment, "SLURM_PROCID", kPresent, 0, identity.workers - 1);
+  const auto hosts = hosts_of_slurm(text_of(environment, "SLURM_STEP_NODELIST", kPresent));
+  const auto tasks = tasks_of_slurm(text_of(environment, "SLURM_STEP_TASKS_PER_NODE", kPresent));
+  if (tasks.size() != hosts.size() ||
+      std::accumulate(tasks.begin(), tasks.end(), 0) != identity.workers)
+    refuse_variable(
+        fmt::format("SLURM_STEP_TASKS_PER_NODE={} does not fit SLURM_STEP_NODELIST={} and "
+                    "SLURM_STEP_NUM_TASKS={}",
+                    *environment.get("SLURM_STEP_TASKS_PER_NODE"),
+                    *environment.get("SLURM_STEP_NODELIST"), identity.workers),
+        "the variables as srun sets them");
+  const int node =
+      number_of(environment, "SLURM_NODEID", kPresent, 0, static_cast<int>(hosts.size()) - 1);
+  identity.local_workers = tasks[static_cast<size_t>(node)];
+  identity.local_worker =
+      number_of(environment, "SLURM_LOCALID", kPresent, 0, identity.local_workers - 1);
+  identity.hosts_coordinator = identity.worker == 0;
+  const int most = std::numeric_limits<int>::max();
+  const int job = number_of(environment, "SLURM_JOB_ID", kPresent, 0, most),
+            step = number_of(environment, "SLURM_STEP_ID", kPresent, 0, most);
+  identity.job_id = fmt::format("slurm-{}.{}", job, step);
+  constexpr uint64_t kFirstPort = 20000, kPorts = 10000;
+  const auto usual = static_cast<int>(
+      kFirstPort + mix64(static_cast<uint64_t>(job), static_cast<uint64_t>(step)) % kPorts);
+  if (hosts.size() > 1)
+    identity.rendezvous = {hosts.front(), environment.get_int("MASTER_PORT").value_or(usual)};
+  return identity;
+}
+
+std::vector<std::string> hosts_of_slurm(const std::string& list) {
+  std::vector<std::string> hosts;
+  for (const std::string& entry : entries_of(list)) {
+    const auto more = expanded(entry, list);
+    hosts.insert(hosts.end(), more.begin(), more.end());
+  }
+  if (std::ranges::any_of(hosts, &std::string::empty))
+    refuse_variable(fmt::format("Slurm's list of nodes '{}' has an empty name", list),
+                    "a list as Slurm writes it, such as node[1-3,7]");
+  return hosts;
+}
+
+std::vector<int> tasks_of_slurm(const std::string& list) {
+  std::vector<int> tasks;
+  const auto number = [&](const std::string& text) {
+    int value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc() || end != text.data() + text.size() || value < 1 ||
+        value > kMostWorkers)
+      refuse_variable(fmt::format("Slurm's list of tasks '{}' is malformed", list),
+                      "numbers as Slurm writes them, such as 2(x3),1");
+    return value;
+  };
+  for (const std::string& entry : entries_of(list)) {
+    const size_t open = entry.find("(x");
+    const bool repeats = open != std::string::npos && entry.back() == ')';
+    const int times = repeats ? number(entry.substr(open + 2, entry.size() - open - 3)) : 1;
+    tasks.insert(tasks.end(), static_cast<size_t>(times), number(entry.substr(0, open)));
+  }
+  return tasks;
+}
+
+}  // namespace trireme::membership
