@@ -6,6 +6,14 @@
 #include <utility>
 
 namespace trireme {
+namespace {
+
+// MPI moves a message only while a thread polls for it, which would take the core of the stage.
+bool moves_without_a_core(const Group& stages) {
+  return stages.runs_in_background() && stages.backend() != "mpi";
+}
+
+}  // namespace
 
 pipeline::ActivationInbox* ActivationMail::inbox_of(int from) {
   const auto found = std::ranges::find(inboxes_, from, &pipeline::ActivationInbox::from);
@@ -13,7 +21,7 @@ pipeline::ActivationInbox* ActivationMail::inbox_of(int from) {
 }
 
 void ActivationMail::begin_pass(const std::vector<bool>& has_samples) {
-  if (!stages_->runs_in_background()) return;
+  if (!moves_without_a_core(*stages_)) return;
   for (plan::PipelineInbox& theirs : plan::inboxes_of(plan_, stages_->rank(), has_samples)) {
     if (!inbox_of(theirs.from)) inboxes_.emplace_back(stages_, theirs.from, *all_);
     inbox_of(theirs.from)->begin_pass(std::move(theirs.after));
