@@ -1,6 +1,6 @@
 // A job whose model is cut into stages, one of which throws.
 //
-//   trireme launch --workers 4 -- stage_job STAGES SCHEDULE BLOCK forward|backward
+//   trireme launch --workers 4 -- stage_job STAGES SCHEDULE BLOCK forward|backward BACKEND
 #include <ATen/ATen.h>
 
 #include <fmt/format.h>
@@ -15,7 +15,8 @@
 namespace {
 
 // The block throws in its ninth forward of training, or in the backward of that.
-int train(int stages, const std::string& schedule, int block, const std::string& place) {
+int train(int stages, const std::string& schedule, int block, const std::string& place,
+          const std::string& backend) {
   trireme::TrainerOptions options;
   options.strategy = "pipeline";
   options.batch = 16;
@@ -29,7 +30,9 @@ int train(int stages, const std::string& schedule, int block, const std::string&
   const auto data = std::make_shared<trireme::TensorSource>(
       at::randn({96, 5}, at::detail::createCPUGenerator(1)),
       at::randint(3, {96}, at::detail::createCPUGenerator(2), at::kLong));
-  trireme::World world = trireme::World::join();
+  trireme::WorldOptions carried;
+  carried.backend = backend;
+  trireme::World world = trireme::World::join(carried);
   trireme::Trainer(world, options).fit(job, data, nullptr);
   world.leave();
   return trireme::kExitOk;
@@ -38,9 +41,9 @@ int train(int stages, const std::string& schedule, int block, const std::string&
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 5) return trireme::kExitUsage;
+  if (argc != 6) return trireme::kExitUsage;
   try {
-    return train(std::atoi(argv[1]), argv[2], std::atoi(argv[3]), argv[4]);
+    return train(std::atoi(argv[1]), argv[2], std::atoi(argv[3]), argv[4], argv[5]);
   } catch (const trireme::Error& error) {
     fmt::print(stderr, "{}\n", error.what());
     return trireme::exit_code_of(error);

@@ -12,15 +12,17 @@ SOON = 15
 
 class StageFaults(SystemTest):
     def test_every_worker_ends_with_the_error_of_the_stage(self):
-        cases = [(workers, stages, schedule, block, place)
-                 for workers, stages, schedule in ((3, 3, "1f1b"), (4, 2, "gpipe"), (2, 2, "zbh1"))
-                 for block in (0, 5) for place in ("forward", "backward")]
-        for workers, stages, schedule, block, place in cases:
-            with self.subTest(f"{schedule}, {workers} workers, block {block}, {place}"):
+        layouts = [(3, 3, "1f1b", "auto"), (4, 2, "gpipe", "auto"), (2, 2, "zbh1", "auto"),
+                   (3, 3, "1f1b", "tcp"), (4, 2, "gpipe", "tcp"), (2, 2, "zbh1", "gloo")]
+        cases = [(*layout, block, place)
+                 for layout in layouts for block in (0, 5) for place in ("forward", "backward")]
+        for workers, stages, schedule, backend, block, place in cases:
+            with self.subTest(f"{schedule}, {workers} workers, {backend}, block {block}, {place}"):
                 started = time.monotonic()
                 code, out, err = self.run_to_end(
                     TRIREME, "launch", "--workers", workers, "--", STAGE_JOB, stages, schedule,
-                    block, place, env=environment(OMP_NUM_THREADS="1", TMPDIR=str(self.folder)))
+                    block, place, backend,
+                    env=environment(OMP_NUM_THREADS="1", TMPDIR=str(self.folder)))
                 self.assertLess(time.monotonic() - started, SOON)
                 self.assertNotEqual(code, 0)
                 self.assertIn(f"block{block} gives up in {place}", out + err)

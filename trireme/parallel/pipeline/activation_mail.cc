@@ -1,82 +1,45 @@
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/zeros.h>
 
-#include <trireme/base/error.h>
-#include <trireme/parallel/module_state.h>
 #include <trireme/parallel/pipeline/activation_mail.h>
+#include <trireme/plan/pipeline_inbox.h>
 #include <algorithm>
+#include <utility>
 
 namespace trireme {
 namespace {
 
-// A message begins with a letter of numbers: its tag in the plan, how many numbers follow, and for
-// each tensor its type (or kNoTensor), whether its gradient is wanted, its dimensions and sizes. A
-// list that is longer than a letter continues in a second one, so that usual messages have one.
-constexpr int64_t kLetter = 64, kHead = 2;
-constexpr int64_t kNoTensor = -1;
-
-std::vector<int64_t> description_of(const std::vector<ActivationMail::Item>& items) {
-  std::vector<int64_t> numbers = {std::ssize(items)};
-  for (const auto& [tensor, requires_grad] : items) {
-    if (!tensor.defined()) {
-      numbers.push_back(kNoTensor);
-      continue;
-    }
-    numbers.push_back(static_cast<int64_t>(tensor.scalar_type()));
-    numbers.push_back(requires_grad ? 1 : 0);
-    numbers.push_back(tensor.dim());
-    numbers.insert(numbers.end(), tensor.sizes().begin(), tensor.sizes().end());
-  }
-  return numbers;
-}
-
-// Makes the tensors that a description announces.
-std::vector<ActivationMail::Item> items_of(const std::vector<int64_t>& numbers) {
-  size_t next = 0;
-  std::vector<ActivationMail::Item> items(static_cast<size_t>(numbers[next++]));
-  for (auto& [tensor, requires_grad] : items) {
-    const int64_t type = numbers[next++];
-    if (type == kNoTensor) continue;
-    requires_grad = numbers[next++] == 1;
-    const auto dimensions = static_cast<size_t>(numbers[next++]);
-    const at::IntArrayRef sizes(numbers.data() + next, dimensions);
-    next += dimensions;
-    tensor = at::empty(sizes, at::TensorOptions().dtype(static_cast<at::ScalarType>(type)));
-  }
-  return items;
-}
-
-at::Tensor letter(const int64_t* numbers, int64_t count) {
-  at::Tensor tensor = at::empty({count}, at::kLong);
-  std::copy_n(numbers, count, tensor.mutable_data_ptr<int64_t>());
-  return tensor;
+// MPI moves a message only while a thread polls for it, which would take the core of the stage.
+bool moves_without_a_core(const Group& stages) {
+  return stages.runs_in_background() && stages.backend() != "mpi";
 }
 
 }  // namespace
 
-// Messages between two stages keep their order, and a letter says which one follows.
-void ActivationMail::post(const at::Tensor& tensor, int to) {
-  sent_.push_back({tensor, stages_->send_async(tensor, to)});
-  sent_.back().work->start();
+pipeline::ActivationInbox* ActivationMail::inbox_of(int from) {
+  const auto found = std::ranges::find(inboxes_, from, &pipeline::ActivationInbox::from);
+  return found == inboxes_.end() ? nullptr : &*found;
+}
+
+void ActivationMail::begin_pass(const std::vector<bool>& has_samples) {
+  if (!moves_without_a_core(*stages_)) return;
+  for (plan::PipelineInbox& theirs : plan::inboxes_of(plan_, stages_->rank(), has_samples)) {
+    if (!inbox_of(theirs.from)) inboxes_.emplace_back(stages_, theirs.from, *all_);
+    inbox_of(theirs.from)->begin_pass(std::move(theirs.after));
+  }
 }
 
 void ActivationMail::drop_sent() {
   sent_.remove_if([](Sent& sent) { return sent.work->is_done(); });
 }
 
+// Messages between two stages keep their order, and a letter says which one follows.
 void ActivationMail::send(const plan::PipelineMessage& message, const std::vector<Item>& items) {
   drop_sent();
-  const std::vector<int64_t> description = description_of(items);
-  const int64_t count = std::ssize(description), first = std::min(count, kLetter - kHead);
-  std::vector<int64_t> numbers = {plan_.tag_of(message), count};
-  numbers.insert(numbers.end(), description.begin(), description.begin() + first);
-  numbers.resize(kLetter);
-  post(letter(numbers.data(), kLetter), message.to);
-  if (count > first) post(letter(description.data() + first, count - first), message.to);
-  for (const auto& [tensor, requires_grad] : items)
-    if (tensor.defined() && tensor.numel() > 0)
-      post(as_bytes(tensor.detach().contiguous()), message.to);
+  for (at::Tensor& part : pipeline::parts_of({plan_.tag_of(message), items})) {
+    WorkPtr work = stages_->send_async(part, message.to);
+    sent_.push_back({std::move(part), std::move(work)});
+  }
+  if (auto* const inbox = inbox_of(message.to)) inbox->count_sent();
 }
 
 std::vector<ActivationMail::Item> ActivationMail::receive(const plan::PipelineMessage& message) {
@@ -87,30 +50,16 @@ std::vector<ActivationMail::Item> ActivationMail::receive(const plan::PipelineMe
       early_.erase(found);
       return items;
     }
-    int tag = 0;
-    auto items = receive_next(message.from, tag);
-    if (tag == wanted) return items;
-    early_.emplace(tag, std::move(items));
+    pipeline::ActivationMessage next = next_of(message.from);
+    if (next.tag == wanted) return std::move(next.items);
+    early_.emplace(next.tag, std::move(next.items));
   }
 }
 
-std::vector<ActivationMail::Item> ActivationMail::receive_next(int from, int& tag) {
-  at::Tensor head = at::empty({kLetter}, at::kLong);
-  stages_->recv(head, from);
-  const int64_t* const numbers = head.const_data_ptr<int64_t>();
-  tag = static_cast<int>(numbers[0]);
-  const int64_t count = numbers[1], first = std::min(count, kLetter - kHead);
-  std::vector<int64_t> description(numbers + kHead, numbers + kHead + first);
-  if (count > first) {
-    at::Tensor rest = at::empty({count - first}, at::kLong);
-    stages_->recv(rest, from);
-    const int64_t* const more = rest.const_data_ptr<int64_t>();
-    description.insert(description.end(), more, more + rest.numel());
-  }
-  std::vector<Item> items = items_of(description);
-  for (const auto& [tensor, requires_grad] : items)
-    if (tensor.defined() && tensor.numel() > 0) stages_->recv(as_bytes(tensor), from);
-  return items;
+pipeline::ActivationMessage ActivationMail::next_of(int from) {
+  auto* const inbox = inbox_of(from);
+  if (inbox && inbox->expects()) return inbox->take();
+  return pipeline::receive_message(*stages_, from, [](Work& work) { work.wait(); });
 }
 
 void ActivationMail::finish() {

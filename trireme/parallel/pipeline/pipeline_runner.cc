@@ -74,7 +74,7 @@ PipelineRunner::PipelineRunner(const EngineSetting& setting, std::shared_ptr<Gro
       plan_(plan),
       parts_(std::move(parts)),
       keeper_(keeper),
-      mail_(stages, plan_),
+      mail_(stages, setting.group, plan_),
       steps_(plan_.steps[static_cast<size_t>(stages->rank())]),
       times_(plan_.parts()),
       memory_(blocks_in(parts_), storages_of(*setting.model.module), setting.random) {}
@@ -106,7 +106,12 @@ Contribution PipelineRunner::compute(const StepRequest& request, double scale) {
       pass.microbatches.push_back(first == last ? Batch() : share.part(first, last - first));
     }
     pass.first_microbatch = number * count;
-    run(pass, mine);
+    try {
+      run(pass, mine);
+    } catch (...) {
+      mail_.abandon();
+      throw;
+    }
   }
   norms.commit();
   mail_.finish();
@@ -115,8 +120,11 @@ Contribution PipelineRunner::compute(const StepRequest& request, double scale) {
 }
 
 void PipelineRunner::run(const Pass& pass, Contribution& mine) {
+  std::vector<bool> has_samples;
+  for (const Batch& batch : pass.microbatches) has_samples.push_back(batch.size() > 0);
+  mail_.begin_pass(has_samples);
   for (const plan::PipelineStep& step : steps_) {
-    if (pass.microbatches[static_cast<size_t>(step.microbatch)].size() == 0) {
+    if (!has_samples[static_cast<size_t>(step.microbatch)]) {
       run_without_samples(step);
       continue;
     }
