@@ -8,6 +8,7 @@
 #include <trireme/base/error_parts.h>
 #include <trireme/base/hash.h>
 #include <trireme/parallel/agreement.h>
+#include <algorithm>
 #include <cstring>
 #include <exception>
 #include <map>
@@ -58,6 +59,29 @@ std::string broadcast_text(Group& group, const std::string& mine, int root) {
   return {static_cast<const char*>(bytes.const_data_ptr()), bytes.nbytes()};
 }
 
+namespace {
+
+// An exception for other ranks.
+Json as_told(const std::exception& error) {
+  const auto [what, remedy] = parts_of(error);
+  const auto* const known = dynamic_cast<const Error*>(&error);
+  return {{"refused", what},
+          {"remedy", remedy},
+          {"code", static_cast<int>(known ? known->code() : ErrorCode::internal)}};
+}
+[[noreturn]] void throw_told(const Json& told) {
+  throw Error(static_cast<ErrorCode>(told["code"].get<int>()), "parallel",
+              told["refused"].get<std::string>(), told["remedy"].get<std::string>());
+}
+
+// COLLECTIVE. The value of rank `root`.
+Json told_by(Group& group, const Json& mine, int root) {
+  return Json::parse(
+      broadcast_text(group, mine.dump(-1, ' ', false, Json::error_handler_t::replace), root));
+}
+
+}  // namespace
+
 Json found_by_first(Group& group, const std::function<Json()>& find) {
   Json told;
   std::exception_ptr refused;
@@ -66,19 +90,12 @@ Json found_by_first(Group& group, const std::function<Json()>& find) {
       told = {{"found", find()}};
     } catch (const std::exception& error) {
       refused = std::current_exception();
-      const auto [what, remedy] = parts_of(error);
-      const auto* const known = dynamic_cast<const Error*>(&error);
-      told = {{"refused", what},
-              {"remedy", remedy},
-              {"code", static_cast<int>(known ? known->code() : ErrorCode::internal)}};
+      told = as_told(error);
     }
   }
-  told = Json::parse(
-      broadcast_text(group, told.dump(-1, ' ', false, Json::error_handler_t::replace), 0));
+  told = told_by(group, told, 0);
   if (refused) std::rethrow_exception(refused);
-  if (told.contains("refused"))
-    throw Error(static_cast<ErrorCode>(told["code"].get<int>()), "parallel",
-                told["refused"].get<std::string>(), told["remedy"].get<std::string>());
+  if (told.contains("refused")) throw_told(told);
   return told["found"];
 }
 
@@ -99,6 +116,26 @@ void agree(Group& group, const Json& mine) {
               fmt::format("the ranks differ: {} is {} on rank 0, and {} on rank {}", name,
                           value_at(first, name), value_at(its, name), other),
               "the same model, options and optimizer on every rank");
+}
+
+void run_on_all(Group& group, const std::function<void()>& act) {
+  Json mine;
+  std::exception_ptr refused;
+  try {
+    act();
+  } catch (const Error& error) {
+    refused = std::current_exception();
+    mine = as_told(error);
+  }
+  const at::Tensor own = at::full({1}, refused ? 1 : 0, at::kLong),
+                   all = at::empty({group.size()}, at::kLong);
+  group.all_gather(own, all);
+  const auto* const flags = all.const_data_ptr<int64_t>();
+  const auto first = static_cast<int>(std::find(flags, flags + group.size(), 1) - flags);
+  if (first == group.size()) return;
+  const Json told = told_by(group, mine, first);
+  if (refused) std::rethrow_exception(refused);
+  throw_told(told);
 }
 
 }  // namespace trireme

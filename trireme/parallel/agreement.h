@@ -20,4 +20,9 @@ Json found_by_first(Group& group, const std::function<Json()>& find);
 // While all are equal, only digests travel.
 void agree(Group& group, const Json& mine);
 
+// COLLECTIVE. Every rank runs `act`, which may be COLLECTIVE too. If it throws an Error on some
+// ranks, all ranks throw: those the Error itself, and the others one of the code and text of the
+// lowest of them. Any other exception is that of a rank which is lost.
+void run_on_all(Group& group, const std::function<void()>& act);
+
 }  // namespace trireme

@@ -60,7 +60,7 @@ void DataParallel::Impl::sync_state() {
   } else {
     broadcast(state.parameters);
     masters.adopt();
-    if (offloaded) offloaded->memory().leave();
+    if (offloaded) offloaded->leave();
   }
   broadcast(state.buffers);
 }
@@ -230,7 +230,7 @@ void DataParallel::sync_masters() {
 
 std::vector<Block> DataParallel::paged(const std::vector<Block>& blocks) {
   if (impl_->shared) return impl_->shared->paged(blocks);
-  return impl_->offloaded ? impl_->offloaded->memory().paged(blocks) : blocks;
+  return impl_->offloaded ? impl_->offloaded->paged(blocks) : blocks;
 }
 
 double DataParallel::loss_scale() const { return impl_->scaler ? impl_->scaler->scale() : 1.0; }

@@ -7,10 +7,10 @@
 #include <trireme/parallel/data_parallel.h>
 #include <trireme/parallel/data_parallel_engine.h>
 #include <trireme/parallel/file_tensors.h>
+#include <trireme/parallel/offloaded_model.h>
 #include <trireme/parallel/optimizer_view.h>
 #include <trireme/parallel/passes.h>
 #include <trireme/tensor/replica_random.h>
-#include <optional>
 
 namespace trireme {
 namespace {
@@ -27,10 +27,7 @@ Batch copy_of_part(const Batch& batch, int64_t from, int64_t count) {
 
 DataParallelOptions options_of(const EngineSetting& setting) {
   DataParallelOptions options = setting.options;
-  const MemoryOptions& memory = setting.memory;
-  options.offload = {.optimizer = memory.offload != "none",
-                     .parameters = memory.offload == "parameters",
-                     .folder = memory.swap_dir};
+  options.offload = offload_of(setting.memory);
   return options;
 }
 
@@ -87,11 +84,7 @@ class DataParallelEngine : public Engine {
   void begin_load(const IncomingState& incoming) override {
     if (incoming.model_is_new) replica_.sync_state();
     // Loaded state moves to its places with the next step.
-    std::optional<AllocationScope> in_files;
-    if (setting_.memory.offload != "none") {
-      install_cpu_allocator();
-      in_files.emplace(std::make_shared<FileTensors>(setting_.memory.swap_dir));
-    }
+    const TensorsInFiles in_files(setting_.memory.folder_of_state());
     optimizer_.begin_load(incoming.counters, incoming.tensors);
     replica_.load_counters(incoming.counters);
   }

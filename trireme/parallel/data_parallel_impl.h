@@ -47,7 +47,6 @@ struct DataParallel::Impl : UpdatedTensors {
   static Planner planner_of(plan::DataParallelFacts facts);
   // COLLECTIVE. Makes what the plan says.
   void make_exchange(const DataParallelOptions& options, const Planner& planner);
-  void check_offload(const OffloadOptions& offload) const;
   // COLLECTIVE. Where replicas share no parameters.
   void offload_own(const OffloadOptions& offload);
   Json facts_to_agree(const DataParallelOptions& options) const;

@@ -58,7 +58,13 @@ Planner DataParallel::Impl::agree_on_plan(const DataParallelOptions& options) {
     check(options.local);
     if (options.loss_scaling) scaler.emplace(*options.loss_scaling);
     own_update = fused::FusedOptimizer::of(*optimizer, parameters);
-    check_offload(options.offload);
+    check_offload(options.offload, own_update.get());
+    if (options.offload.parameters && are_tied_by_storage(parameters, state.buffers))
+      throw Error(
+          ErrorCode::invalid_argument, "parallel",
+          "memory.offload is parameters, but parameters have memory in common with others, "
+          "or with buffers",
+          "memory.offload=optimizer");
     planner = planner_of(plan_facts(options));
     plan = planner({});
     facts = facts_to_agree(options);
@@ -71,34 +77,15 @@ Planner DataParallel::Impl::agree_on_plan(const DataParallelOptions& options) {
   return planner;
 }
 
-void DataParallel::Impl::check_offload(const OffloadOptions& offload) const {
-  if (offload.name() == "none") return;
-  const auto refuse_it = [&](const char* why, const char* remedy) {
-    throw Error(ErrorCode::invalid_argument, "parallel",
-                fmt::format("memory.offload is {}, but {}", offload.name(), why), remedy);
-  };
-  if (offload.folder.empty()) refuse_it("there is no folder for the files", "memory.swap_dir");
-  if (!own_update)
-    refuse_it(
-        "only the state of SGD, Adam, AdamW, RMSprop, Adagrad, Lars and Lamb can be in files",
-        "one of these optimizers, over parameters of float32 or float64");
-  if (offload.parameters && are_tied_by_storage(parameters, state.buffers))
-    refuse_it("parameters have memory in common with others, or with buffers",
-              "memory.offload=optimizer");
-}
-
 void DataParallel::Impl::offload_own(const OffloadOptions& offload) {
-  std::exception_ptr error;
-  Json facts = Json::object();
-  try {
-    offloaded = std::make_unique<OffloadedModel>(parameters, *own_update, offload,
-                                                 /*is_alone=*/group->size() == 1);
-  } catch (const std::exception& refused) {
-    error = std::current_exception();
-    facts["error"] = parts_of(refused).what;
-  }
-  agree(*group, facts);
-  if (error) std::rethrow_exception(error);
+  const bool is_alone = group->size() == 1;
+  run_on_all(*group, [&] {
+    offloaded = std::make_unique<OffloadedModel>(
+        OffloadedTensors{.updated = parameters,
+                         .wholes = parameters,
+                         .gradients = is_alone ? parameters : std::vector<NamedTensor>()},
+        own_update.get(), offload, /*watches_backward=*/true);
+  });
 }
 
 plan::DataParallelFacts DataParallel::Impl::plan_facts(const DataParallelOptions& options) const {

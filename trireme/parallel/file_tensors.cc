@@ -61,4 +61,10 @@ void FileTensors::give_back(void* data) {
   net::discard(*memory_, offset - head, head + whole_pages(bytes));
 }
 
+TensorsInFiles::TensorsInFiles(const std::string& folder) {
+  if (folder.empty()) return;
+  install_cpu_allocator();
+  scope_.emplace(std::make_shared<FileTensors>(folder));
+}
+
 }  // namespace trireme

@@ -4,6 +4,7 @@
 #include <trireme/tensor/cpu_allocator.h>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <unordered_map>
 
@@ -31,6 +32,16 @@ class FileTensors : public AllocationSource {
   size_t newest_ = 0, newest_bytes_ = 0;         // The tensor that is being filled.
   std::mutex mutex_;                             // Guards what follows.
   std::unordered_map<size_t, size_t> bytes_at_;  // The tensors' bytes by their offsets.
+};
+
+// While an object lives, tensors that this thread makes lie in a file of the folder; in ordinary
+// memory if the folder is empty. Throws what FileTensors throws.
+class TensorsInFiles {
+ public:
+  explicit TensorsInFiles(const std::string& folder);
+
+ private:
+  std::optional<AllocationScope> scope_;
 };
 
 }  // namespace trireme

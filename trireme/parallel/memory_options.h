@@ -18,6 +18,10 @@ struct MemoryOptions {
   std::string offload = "none";
   std::string swap_dir;  // The folder of all these files.
 
+  // The folder of the optimizer's state, and that of parameters; empty if they are in memory.
+  std::string folder_of_state() const { return offload == "none" ? "" : swap_dir; }
+  std::string folder_of_parameters() const { return offload == "parameters" ? swap_dir : ""; }
+
   bool is_plain() const { return policy == "none" && rules.empty(); }
 };
 config::Rows rows_of(const MemoryOptions*);

@@ -75,7 +75,9 @@ Json to_json(const SharedLayout& layout) {
           {"gradient_bytes", layout.gradient_bytes}};
 }
 
-SharedLayout lay_out(std::span<const TensorSpec> params, std::span<const int> state_tensors) {
+SharedLayout lay_out(std::span<const TensorSpec> params, std::span<const int> state_tensors,
+                     std::span<const TensorSpec> updated) {
+  if (updated.empty()) updated = params;
   SharedLayout layout;
   for (const TensorSpec& spec : params) {
     const auto bytes = static_cast<size_t>(spec.bytes());
@@ -89,7 +91,7 @@ SharedLayout lay_out(std::span<const TensorSpec> params, std::span<const int> st
     for (size_t i = 0; i < params.size(); ++i)
       if (tensor < state_tensors[i])
         layout.states[i].push_back(
-            take(layout.model_bytes, static_cast<size_t>(params[i].bytes())));
+            take(layout.model_bytes, static_cast<size_t>(updated[i].bytes())));
   return layout;
 }
 

@@ -22,8 +22,10 @@ struct SharedLayout {
   size_t gradient_bytes = 0;  // The gradient memory of one rank.
 };
 
-// `state_tensors` has the number of state tensors of each parameter, at most 3.
-SharedLayout lay_out(std::span<const TensorSpec> params, std::span<const int> state_tensors);
+// `state_tensors` has the number of state tensors of each parameter, at most 3. They have the
+// sizes of `updated`, the parts of the parameters that are updated; all of them if it is empty.
+SharedLayout lay_out(std::span<const TensorSpec> params, std::span<const int> state_tensors,
+                     std::span<const TensorSpec> updated = {});
 
 // Throws Error(internal) naming the parameter whose place overlaps another one or lies outside.
 void check(const SharedLayout& layout, std::span<const TensorSpec> params);

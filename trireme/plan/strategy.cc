@@ -25,6 +25,7 @@ constexpr StrategyFeatures kDataParallel{.clip_norm = true,
 constexpr StrategyFeatures kOnMesh{.clip_norm = true,
                                    .loss_scaling = true,
                                    .memory = true,
+                                   .offload = true,
                                    .equal_replicas = false,
                                    .divides = true};
 

@@ -8,19 +8,13 @@
 #include <trireme/train/replica_model.h>
 #include <algorithm>
 #include <numeric>
-#include <optional>
 
 namespace trireme {
 namespace {
 
-Model make_model_of(const ModelFactory& factory, plan::DType dtype,
-                    const MemoryOptions& memory = {}) {
-  // A model that is larger than memory is never there as a whole.
-  std::optional<AllocationScope> in_files;
-  if (memory.offload == "parameters") {
-    install_cpu_allocator();
-    in_files.emplace(std::make_shared<FileTensors>(memory.swap_dir));
-  }
+// A model that is larger than memory is never there as a whole: it is made in a file.
+Model make_model_of(const ModelFactory& factory, plan::DType dtype, const std::string& folder) {
+  const TensorsInFiles in_files(folder);
   Model model = factory();
   check(model);
   prepare_for_training(*model.module, to_torch(dtype));
@@ -43,9 +37,10 @@ bool are_in_place(const std::vector<at::Tensor>& now, const std::vector<at::Tens
 }  // namespace
 
 ReplicaModel::ReplicaModel(const Job& job, const TrainerOptions& options, bool in_parts)
-    : random_(mix64(options.seed, uint64_t{0})),
+    : folder_(options.memory.folder_of_parameters()),
+      random_(mix64(options.seed, uint64_t{0})),
       model_(in_parts ? make_in_parts(job, options)
-                      : make_model_of(job.model, options.dtype, options.memory)),
+                      : make_model_of(job.model, options.dtype, folder_)),
       tensors_(state_of(*model_.module)),
       first_elements_(elements_of(tensors_.parameters)),
       elements_(std::reduce(first_elements_.begin(), first_elements_.end())) {}
@@ -54,13 +49,14 @@ ReplicaModel::ReplicaModel(const Job& job, const TrainerOptions& options, bool i
 // that count are those of the module that stays.
 Model ReplicaModel::make_in_parts(const Job& job, const TrainerOptions& options) {
   deferred_ = std::make_unique<DeferredModel>([this, factory = job.model, dtype = options.dtype] {
-    newest_ = make_model_of(factory, dtype);
+    newest_ = make_model_of(factory, dtype, folder_);
     return newest_.module;
   });
   return std::exchange(newest_, Model());
 }
 
 void ReplicaModel::keep_only(const std::set<std::string>& names) {
+  const TensorsInFiles in_files(folder_);
   std::set<std::string> others;
   for (const auto* const part : {&tensors_.parameters, &tensors_.buffers})
     for (const auto& [name, tensor] : *part)

@@ -58,6 +58,7 @@ class ReplicaModel {
  private:
   Model make_in_parts(const Job& job, const TrainerOptions& options);
 
+  const std::string folder_;  // Of the model's tensors; empty if they are in memory.
   // It must come before the model, whose weights are drawn from it.
   ReplicaRandom random_;
   // If the replica has only parts of the model.

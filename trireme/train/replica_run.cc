@@ -222,11 +222,7 @@ bool ReplicaRun::Impl::resume(bool goes_back) {
   std::optional<Saver::Restored> found;
   {
     // State that is larger than memory is read into files.
-    std::optional<AllocationScope> in_files;
-    if (options_.memory.offload != "none") {
-      install_cpu_allocator();
-      in_files.emplace(std::make_shared<FileTensors>(options_.memory.swap_dir));
-    }
+    const TensorsInFiles in_files(options_.memory.folder_of_state());
     found = checkpoints_.saver().restore(engine(), model_.averages(), kept_, copies_.parts());
   }
   if (!found || !found->from_memory || !keeps_copies()) copies_.clear();

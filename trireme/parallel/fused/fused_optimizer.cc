@@ -242,6 +242,18 @@ std::unique_ptr<FusedOptimizer> FusedOptimizer::of(torch::optim::Optimizer& opti
   return nullptr;
 }
 
+void update_whole(FusedOptimizer& optimizer, int parameter, const at::Tensor& gradient,
+                  const std::function<void(const Range&)>& used) {
+  const auto* const data = static_cast<const std::byte*>(gradient.const_data_ptr());
+  const int64_t elements = gradient.numel();
+  const int64_t piece = used ? kPieceElements : std::max<int64_t>(1, elements);
+  for (int64_t from = 0; from < elements; from += piece) {
+    const Range range{parameter, from, std::min(piece, elements - from)};
+    optimizer.update(range, data + from * gradient.element_size());
+    if (used) used(range);
+  }
+}
+
 int64_t update_alone(FusedOptimizer& optimizer, const std::vector<NamedTensor>& parameters,
                      std::span<const int> candidates,
                      const std::function<void(const Range&)>& used) {
@@ -256,13 +268,7 @@ int64_t update_alone(FusedOptimizer& optimizer, const std::vector<NamedTensor>& 
     const Range whole{p, 0, parameter.numel()};
     if (optimizer.layerwise())
       optimizer.set_norms(p, optimizer.measure(whole, gradient.const_data_ptr()));
-    const auto* const data = static_cast<const std::byte*>(gradient.const_data_ptr());
-    const int64_t piece = used ? kPieceElements : std::max<int64_t>(1, whole.count);
-    for (int64_t from = 0; from < whole.count; from += piece) {
-      const Range range{p, from, std::min(piece, whole.count - from)};
-      optimizer.update(range, data + from * gradient.element_size());
-      if (used) used(range);
-    }
+    update_whole(optimizer, p, gradient, used);
     torch::autograd::impl::bump_version(parameter);
     elements += parameter.numel();
   }

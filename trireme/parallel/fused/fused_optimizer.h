@@ -70,10 +70,15 @@ class FusedOptimizer {
   virtual void set_norms(int, const Squares&) {}
 };
 
+// Updates the whole of a parameter in a step that has begun, by its contiguous gradient. With
+// `used` it goes piece by piece, and calls that after each.
+void update_whole(FusedOptimizer& optimizer, int parameter, const at::Tensor& gradient,
+                  const std::function<void(const Range&)>& used = {});
+
 // Updates whole parameters of one replica by their own gradients, as the optimizer's own step()
 // would. `candidates` are indices into `parameters`. Candidates without a gradient, or in no group
-// of the optimizer, do not change. With `used` it updates piece by piece, and calls it after each.
-// Returns the number of elements that it updated.
+// of the optimizer, do not change. `used` is as above. Returns the number of elements that it
+// updated.
 int64_t update_alone(FusedOptimizer& optimizer, const std::vector<NamedTensor>& parameters,
                      std::span<const int> candidates,
                      const std::function<void(const Range&)>& used = {});

@@ -53,6 +53,11 @@ void GatheredBlocks::start(int block) {
   }
 }
 
+void GatheredBlocks::expect(int block) const {
+  for (size_t unit = 0; unit < shards_.units.size(); ++unit)
+    if (!is_there_[unit] && uses(shards_.units[unit], block)) messages_.expect_gathering(unit);
+}
+
 void GatheredBlocks::enter(int block, int next) {
   running_ = block;
   next_ = kNone;
@@ -60,7 +65,8 @@ void GatheredBlocks::enter(int block, int next) {
   start(block);
   for (size_t unit = 0; unit < shards_.units.size(); ++unit)
     if (uses(shards_.units[unit], block)) messages_.finish_gathering(unit);
-  if (!prefetches_ || next == kNone) return;
+  if (!prefetches_) return expect(next);
+  if (next == kNone) return;
   next_ = next;
   start(next);
 }

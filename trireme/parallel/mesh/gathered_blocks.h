@@ -31,6 +31,7 @@ class GatheredBlocks {
   bool is_needed(const plan::RowUnit& unit) const;
   void free_others();
   void start(int block);
+  void expect(int block) const;
   void enter(int block, int next);
 
   RowMessages& messages_;

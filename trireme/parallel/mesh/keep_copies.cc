@@ -6,6 +6,7 @@
 #include <trireme/parallel/boxes.h>
 #include <trireme/parallel/flat_gradients.h>
 #include <trireme/parallel/gradients.h>
+#include <trireme/parallel/mesh/gradients_by_block.h>
 #include <trireme/parallel/mesh/parameter_keeper.h>
 #include <trireme/parallel/mesh/part_optimizer.h>
 #include <trireme/tensor/master_weights.h>
@@ -26,14 +27,28 @@ class Copies : public ParameterKeeper {
         parameters_(named(setting_.parameters)),
         masters_(tensors_of(setting_.parameters)),
         updated_(named(setting_.parameters, masters_.masters())),
-        optimizer_(setting_.optimizer, setting_.parameters, updated_),
-        buckets_(plan::plan_buckets(specs_of(updated_), setting_.buckets).buckets) {}
+        optimizer_(setting_, setting_.parameters, updated_, tensors_with_gradients_in_files()),
+        blocks_(setting_.blocks),
+        buckets_(plan::plan_buckets(specs_of(updated_), setting_.buckets).buckets) {
+    if (optimizer_.offloaded()) blocks_ = optimizer_.offloaded()->paged(setting_.blocks);
+    if (!optimizer_.gradient_files()) return;
+    by_block_ = std::make_shared<GradientsByBlock>(setting_, *optimizer_.gradient_files());
+    blocks_ = visited(blocks_, by_block_);
+  }
 
-  std::vector<Block> blocks() const override { return setting_.blocks; }
+  std::vector<Block> blocks() const override { return blocks_; }
 
   void forward_without_samples(size_t, size_t) override {}
-  void backward_begins(BackwardPart, size_t, size_t) override {}
-  void backward_ended() override {}
+  void backward_begins(BackwardPart, size_t first, size_t last) override {
+    if (by_block_) by_block_->begin(first, last);
+  }
+  size_t block_of_backward() const override { return by_block_ ? by_block_->entered() : 0; }
+  void enter_weights(size_t block) override {
+    if (by_block_) by_block_->enter(block);
+  }
+  void backward_ended() override {
+    if (by_block_) by_block_->end();
+  }
 
   void reduce() override {
     start();
@@ -69,6 +84,7 @@ class Copies : public ParameterKeeper {
 
   void drop_gradients() override {
     travelling_.clear();
+    if (optimizer_.gradient_files()) optimizer_.gradient_files()->leave();
     for (const OwnTensor& own : setting_.parameters) own.tensor.mutable_grad().reset();
     for (const auto& [name, tensor] : updated_) tensor.mutable_grad().reset();
   }
@@ -93,11 +109,17 @@ class Copies : public ParameterKeeper {
   void set_rates(std::span<const double> rates) override { optimizer_.set_rates(rates); }
 
  private:
+  // Gradients that travel are in memory.
+  std::vector<NamedTensor> tensors_with_gradients_in_files() const {
+    return setting_.replicas->size() == 1 ? updated_ : std::vector<NamedTensor>();
+  }
+
   // The gradients are complete.
   void start() {
     const at::NoGradGuard no_grad;
     separate_gradients(parameters_);
     masters_.take_gradients();
+    if (optimizer_.gradient_files()) optimizer_.gradient_files()->keep_all();
     if (setting_.replicas->size() == 1) return;
     const std::vector<bool> has = has_gradient(updated_);
     for (const plan::Bucket& bucket : buckets_) {
@@ -119,6 +141,8 @@ class Copies : public ParameterKeeper {
   const MasterWeights masters_;
   const std::vector<NamedTensor> updated_;  // The parameters, or their masters.
   PartOptimizer optimizer_;
+  std::vector<Block> blocks_;
+  std::shared_ptr<GradientsByBlock> by_block_;  // Null unless gradients are in a file.
   const std::vector<plan::Bucket> buckets_;
   std::vector<Travelling> travelling_;
 };

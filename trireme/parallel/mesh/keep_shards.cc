@@ -1,13 +1,13 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros.h>
-#include <torch/nn/module.h>
 
 #include <trireme/base/error.h>
 #include <trireme/parallel/boxes.h>
 #include <trireme/parallel/gradients.h>
 #include <trireme/parallel/mesh/block_visits.h>
 #include <trireme/parallel/mesh/gathered_blocks.h>
+#include <trireme/parallel/mesh/gradients_by_block.h>
 #include <trireme/parallel/mesh/keep_shards.h>
 #include <trireme/parallel/mesh/part_optimizer.h>
 #include <algorithm>
@@ -17,22 +17,6 @@
 
 namespace trireme {
 namespace {
-
-// [block]: the indices of the parameters that it uses.
-std::vector<std::vector<int>> parameters_by_block(const ParameterKeeperSetting& setting) {
-  std::vector<std::vector<int>> all;
-  for (const Block& block : setting.blocks) {
-    std::set<const void*> used;
-    for (const auto& module : block.modules)
-      for (const at::Tensor& tensor : module->parameters())
-        used.insert(tensor.unsafeGetTensorImpl());
-    std::vector<int>& own = all.emplace_back();
-    for (size_t i = 0; i < setting.parameters.size(); ++i)
-      if (used.contains(setting.parameters[i].tensor.unsafeGetTensorImpl()))
-        own.push_back(static_cast<int>(i));
-  }
-  return all;
-}
 
 plan::RowShards shards_of(const ParameterKeeperSetting& setting, int level) {
   const auto specs = specs_of(named(setting.parameters));
@@ -105,8 +89,8 @@ class Shards : public ParameterKeeper {
         shards_(shards_of(setting_, level)),
         own_(setting_.parameters, shards_, setting_.replicas->rank(),
              level == 3 ? in_turn(setting_) : OwnRows::EachInTurn()),
-        optimizer_(setting_.optimizer, own_.parts(), own_.updated()),
-        messages_(setting_.replicas, setting_.parameters, own_, shards_) {
+        optimizer_(setting_, own_.parts(), own_.updated(), tensors_with_gradients_in_files()),
+        messages_(setting_.replicas, setting_.parameters, own_, shards_, optimizer_.offloaded()) {
     if (!optimizer_.can_be_divided())
       throw Error(ErrorCode::unsupported, "parallel",
                   fmt::format("shard.level {} lets each rank update its rows of a parameter, and "
@@ -119,17 +103,24 @@ class Shards : public ParameterKeeper {
       gathered_.emplace(messages_, setting_.parameters, shards_,
                         setting_.replicas->runs_in_background());
     if (level_ >= 2) visitor_ = std::make_shared<Visitor>(*this);
+    if (level_ == 1 && optimizer_.gradient_files())
+      by_block_ = std::make_shared<GradientsByBlock>(setting_, *optimizer_.gradient_files());
   }
-  // Does not communicate: the parameters get this rank's rows, and zeros elsewhere.
+  // Does not communicate: the parameters get this rank's rows, and zeros elsewhere. A model that
+  // may be larger than memory stays hollow.
   ~Shards() override {
     visitor_.reset();
     messages_.drop();
-    if (gathered_) gathered_->restore(own_);
+    if (gathered_ && setting_.offload.parameters) gathered_->leave();
+    if (gathered_ && !setting_.offload.parameters) gathered_->restore(own_);
   }
   Shards(const Shards&) = delete;
 
   std::vector<Block> blocks() const override {
-    return visitor_ ? visited(setting_.blocks, visitor_) : setting_.blocks;
+    std::vector<Block> blocks = setting_.blocks;
+    if (level_ < 3 && optimizer_.offloaded()) blocks = optimizer_.offloaded()->paged(blocks);
+    if (by_block_) blocks = visited(blocks, by_block_);
+    return visitor_ ? visited(blocks, visitor_) : blocks;
   }
   void forward_without_samples(size_t first, size_t last) override {
     for (size_t block = first; visitor_ && block < last; ++block) {
@@ -140,15 +131,20 @@ class Shards : public ParameterKeeper {
 
   void backward_begins(BackwardPart part, size_t first, size_t last) override {
     backward_ = {part, first, /*entered=*/last};
+    if (by_block_) by_block_->begin(first, last);
   }
-  size_t block_of_backward() const override { return backward_.entered; }
+  size_t block_of_backward() const override {
+    return by_block_ ? by_block_->entered() : backward_.entered;
+  }
   void enter_weights(size_t block) override {
     if (visitor_) enter_backward(block);
+    if (by_block_) by_block_->enter(block);
   }
   // Backward may have left out blocks at the end, and so have replicas without samples. In the
   // first half it does not come to blocks whose inputs need no gradients: then all is in the
   // second.
   void backward_ended() override {
+    if (by_block_) by_block_->end();
     if (level_ == 1) return;
     const bool is_first_half = backward_.part == BackwardPart::inputs;
     if (!is_first_half || setting_.leaves_backward[backward_.first])
@@ -188,10 +184,12 @@ class Shards : public ParameterKeeper {
       if (!setting_.replicas->runs_in_background()) messages_.finish_gathering(unit);
     }
     for (size_t unit = 0; unit < shards_.units.size(); ++unit) messages_.finish_gathering(unit);
+    if (optimizer_.offloaded()) optimizer_.offloaded()->leave();
   }
 
   void drop_gradients() override {
     messages_.drop();
+    if (optimizer_.gradient_files()) optimizer_.gradient_files()->leave();
     if (gathered_) gathered_->leave();
     owed_.clear();
     backward_ = {};
@@ -235,6 +233,11 @@ class Shards : public ParameterKeeper {
    private:
     Shards& keeper_;
   };
+
+  // Whole gradients of level 1, or the sums of the own rows.
+  std::vector<NamedTensor> tensors_with_gradients_in_files() const {
+    return level_ == 1 ? named(setting_.parameters) : own_.updated();
+  }
 
   // Backward has left the blocks after this one. All replicas enter each block once, in the same
   // order, whatever way the gradients took through the blocks.
@@ -333,6 +336,7 @@ class Shards : public ParameterKeeper {
   RowMessages messages_;
   std::optional<GatheredBlocks> gathered_;
   std::shared_ptr<Visitor> visitor_;
+  std::shared_ptr<GradientsByBlock> by_block_;  // Null unless whole gradients are in a file.
   struct Backward {
     BackwardPart part = BackwardPart::all;
     size_t first = 0;

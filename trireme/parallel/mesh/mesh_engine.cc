@@ -9,6 +9,7 @@
 #include <trireme/base/log.h>
 #include <trireme/base/seconds.h>
 #include <trireme/parallel/agreement.h>
+#include <trireme/parallel/file_tensors.h>
 #include <trireme/parallel/gradients.h>
 #include <trireme/parallel/mesh/block_costs.h>
 #include <trireme/parallel/mesh/counted_batches.h>
@@ -23,11 +24,11 @@
 #include <trireme/parallel/mesh/stage_scalars.h>
 #include <trireme/parallel/mesh/tied_gradients.h>
 #include <trireme/parallel/nn/tensor_parallel_layer.h>
+#include <trireme/parallel/offloaded_model.h>
 #include <trireme/parallel/pipeline/pipeline_runner.h>
 #include <trireme/parallel/step_facts.h>
 #include <trireme/plan/mesh_plan.h>
 #include <trireme/tensor/hollow.h>
-#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <utility>
@@ -157,6 +158,8 @@ class MeshEngine : public Engine {
         if (all_have_whole(named)) from_first.push_back(named);
       broadcast_tensors(group(), from_first);
     }
+    // Loaded state moves to its places with the next step.
+    const TensorsInFiles in_files(setting_.memory.folder_of_state());
     keeper_->begin_load(incoming);
     foreign_->learn(incoming);
     if (scaler_ && incoming.counters.contains("loss_scale"))
@@ -210,14 +213,7 @@ class MeshEngine : public Engine {
     if (!setting_.keep_only || shard_level() != 3 || replicas().size() == 1 ||
         dividers().size() > 1)
       return false;
-    const bool mine_are_hollow =
-        std::ranges::all_of(whole_.parameters, [](const NamedTensor& named) {
-          return is_hollow(named.tensor) || named.tensor.numel() == 0;
-        });
-    const at::Tensor hollow = at::zeros({1}, at::kLong);
-    hollow[0] = mine_are_hollow ? 1 : 0;
-    replicas().all_reduce(hollow);
-    return hollow.item<int64_t>() == replicas().size();
+    return are_hollow_on_all(whole_.parameters, replicas());
   }
 
   // Tensors without dimensions are on every rank, because they have no slices.
@@ -235,6 +231,7 @@ class MeshEngine : public Engine {
   void divide_layers_of_model() {
     const auto& ranks = setting_.mesh.along(plan::kTensorAxis);
     if (ranks->size() == 1) return;
+    const TensorsInFiles in_files(setting_.memory.folder_of_parameters());
     parts_ = nn::divide_layers(*setting_.model.module, ranks,
                                [](const at::Tensor& whole, const nn::ParameterParts& parts) {
                                  return is_hollow(whole) ? whole : nn::part_of(whole, parts);
@@ -255,15 +252,9 @@ class MeshEngine : public Engine {
                                   .replicas = setting_.mesh.along(plan::kDataAxis),
                                   .optimizer = setting_.optimizer,
                                   .buckets = setting_.options.buckets,
+                                  .offload = offload_of(setting_.memory),
                                   .blocks = {}};
-    for (const PipelinePart& part : stage_.parts) {
-      keeper.blocks.insert(keeper.blocks.end(), part.blocks.begin(), part.blocks.end());
-      for (size_t i = 0; i < part.blocks.size(); ++i) {
-        const size_t block = static_cast<size_t>(part.first_block) + i;
-        keeper.enters_backward.push_back(block >= first_trained_block_);
-        keeper.leaves_backward.push_back(block > first_trained_block_);
-      }
-    }
+    stage_.add_blocks_to(keeper, first_trained_block_);
     std::vector<NamedTensor> own;
     std::set<std::string> summed;
     for (size_t i = 0; i < whole_.parameters.size(); ++i) {
@@ -284,7 +275,10 @@ class MeshEngine : public Engine {
     if (makes_blocks_in_turn_)
       keeper.materialise = [this](const std::set<std::string>& names) { make_in_turn(names); };
     if (!parts_.empty()) check_divided_update(*setting_.optimizer(own));
-    keeper_ = keep_shards(std::move(keeper), shard_level());
+    run_on_all(group(), [&] {
+      const TensorsInFiles in_files(setting_.memory.folder_of_parameters());
+      keeper_ = keep_shards(std::move(keeper), shard_level());
+    });
     const std::vector<NamedTensor> updated = keeper_->updated();
     tied_.emplace(setting_.mesh.along(plan::kPipelineAxis), stage_.tied, updated);
     for (const auto& [name, tensor] : updated)
@@ -308,14 +302,7 @@ class MeshEngine : public Engine {
   }
 
   void make_runner() {
-    const std::vector<Block> blocks = keeper_->blocks();
-    auto next = blocks.begin();
-    for (PipelinePart& part : stage_.parts) {
-      const auto count = std::ssize(part.blocks);
-      part.first_own = static_cast<size_t>(next - blocks.begin());
-      part.blocks.assign(next, next + count);
-      next += count;
-    }
+    stage_.take_blocks(keeper_->blocks());
     runner_.emplace(setting_, setting_.mesh.along(plan::kPipelineAxis), replicas().rank(),
                     *plan_.pipeline, stage_.parts, *keeper_);
     const auto decisions = decisions_of(memory_, stage_);

@@ -1,8 +1,11 @@
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/zeros.h>
 #include <torch/nn/module.h>
 
 #include <trireme/parallel/mesh/model_forms.h>
 #include <trireme/parallel/nn/tensor_parallel_layer.h>
+#include <trireme/tensor/hollow.h>
+#include <algorithm>
 
 namespace trireme {
 
@@ -28,6 +31,16 @@ std::vector<plan::TensorSpec> as_updated(std::vector<plan::TensorSpec> specs) {
   for (plan::TensorSpec& spec : specs)
     if (plan::bytes_of(spec.dtype) == 2) spec.dtype = plan::DType::float32;
   return specs;
+}
+
+bool are_hollow_on_all(const std::vector<NamedTensor>& tensors, Group& group) {
+  const bool mine_are = std::ranges::all_of(tensors, [](const NamedTensor& named) {
+    return is_hollow(named.tensor) || named.tensor.numel() == 0;
+  });
+  const at::Tensor hollow = at::zeros({1}, at::kLong);
+  hollow[0] = mine_are ? 1 : 0;
+  group.all_reduce(hollow);
+  return hollow.item<int64_t>() == group.size();
 }
 
 size_t first_trained(const std::vector<BlockTensors>& tensors,

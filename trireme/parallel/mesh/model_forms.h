@@ -15,6 +15,9 @@ std::vector<plan::TensorSpec> forms_of(const MeshRank& mesh, const Model& model,
 std::vector<plan::TensorSpec> as_updated(std::vector<plan::TensorSpec> specs);
 Json to_json(const std::vector<plan::TensorSpec>& specs);
 
+// COLLECTIVE. Whether no rank of the group has memory for any of the tensors.
+bool are_hollow_on_all(const std::vector<NamedTensor>& tensors, Group& group);
+
 // The first block with a parameter that is trained; the number of blocks if there is none.
 size_t first_trained(const std::vector<BlockTensors>& tensors,
                      const std::vector<plan::TensorSpec>& forms);

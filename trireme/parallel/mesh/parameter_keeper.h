@@ -2,6 +2,7 @@
 // parameters stay the same: copies on every rank of the data axis, or shards.
 #pragma once
 #include <ATen/core/Tensor.h>
+#include <trireme/parallel/data_parallel_options.h>
 #include <trireme/parallel/engine.h>
 #include <trireme/plan/tensor_slice.h>
 #include <functional>
@@ -39,6 +40,7 @@ struct ParameterKeeperSetting {
   std::shared_ptr<Group> replicas;    // The ranks that compute with the same parameters.
   OptimizerFactory optimizer;
   plan::BucketOptions buckets;
+  OffloadOptions offload;     // Of the tensors of this rank.
   std::vector<Block> blocks;  // Those of this rank.
   // [block]: backward enters it, because it or a block before it, on any rank, has parameters that
   // are trained; and backward leaves it to the block before it, for the same reason.
@@ -48,6 +50,9 @@ struct ParameterKeeperSetting {
   // have memory and values.
   std::function<void(const std::set<std::string>& names)> materialise;
 };
+
+// [block]: the indices of the parameters that it uses.
+std::vector<std::vector<int>> parameters_by_block(const ParameterKeeperSetting& setting);
 
 // The part of a backward that runs at a time: zero-bubble schedules divide it
 // (pipeline/split_backward.h).

@@ -2,7 +2,9 @@
 #pragma once
 #include <trireme/parallel/engine.h>
 #include <trireme/parallel/fused/fused_optimizer.h>
+#include <trireme/parallel/gradients.h>
 #include <trireme/parallel/mesh/parameter_keeper.h>
+#include <trireme/parallel/offloaded_model.h>
 #include <trireme/parallel/optimizer_view.h>
 #include <trireme/plan/row_shards.h>
 #include <memory>
@@ -14,8 +16,11 @@ namespace trireme {
 class PartOptimizer {
  public:
   // updated[i] is what the optimizer updates of parts[i]: the part itself, or its master.
-  PartOptimizer(const OptimizerFactory& make, std::vector<OwnTensor> parts,
-                std::vector<NamedTensor> updated);
+  // `offload` is for these and, where updated[i] has the memory of setting.parameters[i], for the
+  // whole of that. `gradients` are the tensors whose gradients follow parameters into files.
+  // Throws the errors of check_offload() and OffloadedModel.
+  PartOptimizer(const ParameterKeeperSetting& setting, std::vector<OwnTensor> parts,
+                std::vector<NamedTensor> updated, std::vector<NamedTensor> gradients);
 
   // Whether it updates each element by itself, but for norms of whole parameters that
   // step_divided() adds up. No optimizer of the user's own is known to.
@@ -23,6 +28,11 @@ class PartOptimizer {
   // The squared L2 norm of the gradients of the parts that count, in float64.
   double squared_norm() const;
   void scale_gradients(double factor);
+  // Null if all is in memory.
+  OffloadedModel* offloaded() const { return offloaded_.get(); }
+  shared::GradientFiles* gradient_files() const {
+    return offloaded_ ? offloaded_->gradients() : nullptr;
+  }
   // The trainable elements of the parts that count.
   int64_t counted_elements() const;
   // Updates the parts that have gradients.
@@ -42,6 +52,7 @@ class PartOptimizer {
   void set_rates(std::span<const double> rates) { view_.set_rates(rates); }
 
  private:
+  TensorUsed gradient_used() const;
   const OwnTensor* part_with_state(const std::string& name) const;
   std::vector<int> with_gradients() const;
 
@@ -50,6 +61,7 @@ class PartOptimizer {
   const std::shared_ptr<torch::optim::Optimizer> optimizer_;
   OptimizerView view_;
   const std::unique_ptr<fused::FusedOptimizer> fused_;  // Null for one of the user's own.
+  std::unique_ptr<OffloadedModel> offloaded_;
 };
 
 }  // namespace trireme

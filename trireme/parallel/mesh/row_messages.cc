@@ -10,10 +10,11 @@
 namespace trireme {
 
 RowMessages::RowMessages(std::shared_ptr<Group> replicas, const std::vector<OwnTensor>& parameters,
-                         const OwnRows& own, const plan::RowShards& shards)
+                         const OwnRows& own, const plan::RowShards& shards, OffloadedModel* files)
     : replicas_(std::move(replicas)),
       own_(own),
       shards_(shards),
+      files_(files),
       parameters_(tensors_of(parameters)),
       had_gradient_(parameters.size(), false) {
   for (const at::Tensor& parameter : parameters_) memory_.push_back(parameter.variable_data());
@@ -92,6 +93,7 @@ void RowMessages::add_to_own_rows(const plan::RowUnit& unit, const at::Tensor& s
       own.mutable_grad().add_(sum);
     else
       own.mutable_grad() = sum;
+    if (files_ && files_->gradients()) files_->gradients()->keep(unit.params[i]);
   }
 }
 
@@ -102,6 +104,11 @@ at::Tensor RowMessages::packed_rows(const plan::RowUnit& unit) const {
   for (size_t i = 0; i < unit.params.size(); ++i)
     place(unit, block, i, rank).copy_(own_.parts()[static_cast<size_t>(unit.params[i])].tensor);
   return block;
+}
+
+void RowMessages::expect_gathering(size_t unit_number) const {
+  for (const int param : shards_.units[unit_number].params)
+    if (files_) files_->read_ahead(static_cast<size_t>(param));
 }
 
 void RowMessages::start_gathering(size_t unit_number) {
@@ -127,9 +134,8 @@ void RowMessages::finish_gathering(size_t unit_number) {
   gatherings_.erase(found);
   message.work->wait();
   const plan::RowUnit& unit = shards_.units[unit_number];
-  if (unit.is_in_place) return;
   const at::NoGradGuard no_grad;
-  for (size_t i = 0; i < unit.params.size(); ++i) {
+  for (size_t i = 0; i < unit.params.size() && !unit.is_in_place; ++i) {
     const auto param = static_cast<size_t>(unit.params[i]);
     for (size_t rank = 0; rank < shards_.rows[param].size(); ++rank) {
       const auto& rows = shards_.rows[param][rank];
@@ -138,6 +144,8 @@ void RowMessages::finish_gathering(size_t unit_number) {
       memory_[param].narrow(0, rows.from, rows.count()).copy_(place(unit, block, i, rank));
     }
   }
+  for (const int param : unit.params)
+    if (files_) files_->passed(static_cast<size_t>(param));
 }
 
 void RowMessages::drop() {

@@ -3,6 +3,7 @@
 #pragma once
 #include <trireme/comm/group.h>
 #include <trireme/parallel/mesh/own_rows.h>
+#include <trireme/parallel/offloaded_model.h>
 #include <map>
 #include <memory>
 #include <vector>
@@ -12,9 +13,10 @@ namespace trireme {
 // Used by one thread. Everything that starts a message is COLLECTIVE along the data axis.
 class RowMessages {
  public:
-  // `parameters` and `own` have the same order as those of `shards`. All outlive the object.
+  // `parameters` and `own` have the same order as those of `shards`. `files` is null if none of
+  // their tensors is in a file. All outlive the object.
   RowMessages(std::shared_ptr<Group> replicas, const std::vector<OwnTensor>& parameters,
-              const OwnRows& own, const plan::RowShards& shards);
+              const OwnRows& own, const plan::RowShards& shards, OffloadedModel* files);
 
   // Takes the gradients of a unit off its parameters, and starts to add them up over the ranks in
   // the type of what the optimizer updates. A parameter without a gradient contributes zeros.
@@ -22,6 +24,8 @@ class RowMessages {
   // Adds the sums of all reductions that were started to the gradients of the own rows.
   void finish_reductions();
 
+  // A unit is fetched soon: its own rows come from their file meanwhile.
+  void expect_gathering(size_t unit) const;
   // Starts to fetch the rows of all ranks into the parameters of a unit.
   void start_gathering(size_t unit);
   void finish_gathering(size_t unit);
@@ -52,6 +56,7 @@ class RowMessages {
   const std::shared_ptr<Group> replicas_;
   const OwnRows& own_;
   const plan::RowShards& shards_;
+  OffloadedModel* const files_;
   const std::vector<at::Tensor> parameters_;
   // The parameters' memory under versions of their own: what is fetched into it is what autograd
   // has saved.

@@ -16,6 +16,27 @@ bool Stage::counts(const std::string& parameter, int stage) const {
   return found == tied.end() || found->stages.front() == stage;
 }
 
+void Stage::add_blocks_to(ParameterKeeperSetting& keeper, size_t first_trained) const {
+  for (const PipelinePart& part : parts) {
+    keeper.blocks.insert(keeper.blocks.end(), part.blocks.begin(), part.blocks.end());
+    for (size_t i = 0; i < part.blocks.size(); ++i) {
+      const size_t block = static_cast<size_t>(part.first_block) + i;
+      keeper.enters_backward.push_back(block >= first_trained);
+      keeper.leaves_backward.push_back(block > first_trained);
+    }
+  }
+}
+
+void Stage::take_blocks(const std::vector<Block>& blocks) {
+  auto next = blocks.begin();
+  for (PipelinePart& part : parts) {
+    const auto count = std::ssize(part.blocks);
+    part.first_own = static_cast<size_t>(next - blocks.begin());
+    part.blocks.assign(next, next + count);
+    next += count;
+  }
+}
+
 std::vector<BlockTensors> tensors_by_block(const std::vector<Block>& blocks,
                                            const ModuleState& whole) {
   std::map<const void*, std::string> names;

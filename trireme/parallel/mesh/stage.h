@@ -27,6 +27,12 @@ struct Stage {
 
   bool is_tied(const std::string& parameter) const;
   bool counts(const std::string& parameter, int stage) const;
+
+  // The blocks of the parts, one after another, for a keeper. `first_trained` is the first block
+  // of the whole model with a parameter that is trained. And: the same blocks, as the keeper wants
+  // them to run.
+  void add_blocks_to(ParameterKeeperSetting& keeper, size_t first_trained) const;
+  void take_blocks(const std::vector<Block>& blocks);
 };
 
 // By block: the names of its parameters and buffers in the whole model. A tied tensor has its

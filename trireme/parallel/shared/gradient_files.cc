@@ -10,16 +10,17 @@ namespace trireme::shared {
 
 GradientFiles::GradientFiles(std::vector<NamedTensor> parameters,
                              std::shared_ptr<net::SharedMemory> memory, size_t begin,
-                             std::vector<size_t> offsets, size_t sources)
+                             std::vector<size_t> offsets, size_t sources, bool watches)
     : parameters_(std::move(parameters)),
       memory_(std::move(memory)),
       begin_(begin),
       offsets_(std::move(offsets)),
       trail_(memory_, window_of(memory_->bytes())),
-      walks_(sources, net::PageWalk(memory_, window_of(memory_->bytes()))),
-      watch_(tensors_of(parameters_), [this](int index) { keep(index); }) {
+      walks_(sources, net::PageWalk(memory_, window_of(memory_->bytes()))) {
   net::bring_neighbours(*memory_, false);  // Backward writes.
-  watch_.arm(true);
+  if (!watches) return;
+  watch_.emplace(tensors_of(parameters_), [this](int index) { keep(index); });
+  watch_->arm(true);
 }
 
 // Later micro-batches add to the gradient where it lies.

@@ -6,6 +6,7 @@
 #include <trireme/parallel/module_state.h>
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -15,10 +16,13 @@ namespace trireme::shared {
 class GradientFiles {
  public:
   // `offsets` are the beginnings of the trainable parameters' places in `memory`, counted from
-  // `begin`. `sources` is the number of ranks whose gradients this rank reads at once.
+  // `begin`. `sources` is the number of ranks whose gradients this rank reads at once. Unless it
+  // `watches` backward, the caller says with keep() that a gradient is complete.
   GradientFiles(std::vector<NamedTensor> parameters, std::shared_ptr<net::SharedMemory> memory,
-                size_t begin, std::vector<size_t> offsets, size_t sources);
+                size_t begin, std::vector<size_t> offsets, size_t sources, bool watches = true);
 
+  // Moves the gradient of a parameter, if it has one.
+  void keep(int index);
   // Moves the gradients that lie elsewhere, such as those of masters.
   void keep_all();
   // The whole gradient at `data` was read or written, and leaves memory.
@@ -29,7 +33,6 @@ class GradientFiles {
   void leave();
 
  private:
-  void keep(int index);
   size_t offset_of(const void* data) const;
 
   const std::vector<NamedTensor> parameters_;
@@ -38,7 +41,7 @@ class GradientFiles {
   const std::vector<size_t> offsets_;
   net::PageTrail trail_;
   std::vector<net::PageWalk> walks_;  // By source.
-  GradientWatch watch_;
+  std::optional<GradientWatch> watch_;
 };
 
 }  // namespace trireme::shared

@@ -32,11 +32,10 @@ class BlockPages : public BlockVisitor {
       if (block < backward_) come(block);
       return;
     }
-    if (block == 0) {
-      net::bring_neighbours(*memory_, false);  // Each block says what it needs.
-      come(0);
-    }
-    if (block + 1 < ranges_.size()) come(block + 1);
+    if (block == 0) net::bring_neighbours(*memory_, false);  // Each block says what it needs.
+    if (block == 0 || block != ahead_) come(block);  // Forward begins, or a part of a stage does.
+    ahead_ = block + 1;
+    if (ahead_ < ranges_.size()) come(ahead_);
   }
   void after_forward(size_t block) override {
     if (is_in_backward()) {
@@ -68,6 +67,7 @@ class BlockPages : public BlockVisitor {
 
   std::shared_ptr<net::SharedMemory> memory_;
   std::vector<std::vector<FileRange>> ranges_;  // [block]
+  size_t ahead_ = 0;                            // The block that forward asked for last.
   size_t backward_ = 0;                         // The block whose backward began last.
 };
 
@@ -90,6 +90,7 @@ ModelMemory::ModelMemory(const plan::SharedLayout& layout, const OffloadOptions&
         allocate(std::max<size_t>(64, bytes), purpose, is_file ? offload.folder : std::string());
     if (!is_file) return;
     part.walks.assign(walks, net::PageWalk(part.memory, window_of(bytes)));
+    part.trail.emplace(part.memory, window_of(bytes));
   };
   if (has_parameters) take(parameters_, state_.begin, "parameters", offload.parameters, 1);
   take(state_, layout.model_bytes, "optimizer state", offload.optimizer, kMostStateTensors);
@@ -106,20 +107,31 @@ at::Tensor ModelMemory::view(size_t offset, const at::Tensor& like) const {
       like.options().requires_grad(false));
 }
 
-void ModelMemory::used(const fused::Range& range, size_t element_bytes) {
+void ModelMemory::used(const fused::Range& range, size_t element_bytes, size_t first) {
   const auto p = static_cast<size_t>(range.parameter);
   const size_t from = static_cast<size_t>(range.from) * element_bytes,
                bytes = static_cast<size_t>(range.count) * element_bytes;
-  if (parameters_.is_file) parameters_.walks[0].use(layout_.parameters[p] + from, bytes);
+  if (parameters_.is_file)
+    parameters_.walks[0].use(layout_.parameters[p] + first * element_bytes + from, bytes);
   if (!state_.is_file) return;
   for (size_t i = 0; i < layout_.states[p].size(); ++i)
     state_.walks[i].use(layout_.states[p][i] - state_.begin + from, bytes);
+}
+
+void ModelMemory::read_ahead(size_t parameter, size_t bytes) const {
+  if (parameters_.is_file)
+    net::read_ahead(*parameters_.memory, layout_.parameters[parameter], bytes);
+}
+
+void ModelMemory::passed(size_t parameter, size_t bytes) {
+  if (parameters_.is_file) parameters_.trail->wrote(layout_.parameters[parameter], bytes);
 }
 
 void ModelMemory::leave() {
   for (Part* const part : {&parameters_, &state_}) {
     if (!part->is_file) continue;
     for (net::PageWalk& walk : part->walks) walk.end();
+    part->trail->end();
     net::bring_neighbours(*part->memory, true);
     net::drop(*part->memory, 0, part->memory->bytes(), /*is_written=*/true);
   }

@@ -12,6 +12,7 @@
 #include <trireme/plan/shared_layout.h>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -39,8 +40,13 @@ class ModelMemory {
   at::Tensor view(size_t offset, const at::Tensor& like) const;
 
   // The update has used a range of a parameter and of its state, whose elements have so many
-  // bytes. Ranges come in the order of the layout.
-  void used(const fused::Range& range, size_t element_bytes);
+  // bytes. Ranges come in the order of the layout. If only a part of the parameter is updated, the
+  // range counts from its beginning, `first` elements behind that of the parameter.
+  void used(const fused::Range& range, size_t element_bytes, size_t first = 0);
+  // A parameter of so many bytes is about to be read as a whole. And: it was read or written, and
+  // is not needed soon.
+  void read_ahead(size_t parameter, size_t bytes) const;
+  void passed(size_t parameter, size_t bytes);
   // Nothing of the files needs to be in memory until the next use.
   void leave();
 
@@ -54,6 +60,7 @@ class ModelMemory {
     size_t begin = 0;                           // In the layout.
     bool is_file = false;
     std::vector<net::PageWalk> walks;  // One for each tensor of a parameter that the update uses.
+    std::optional<net::PageTrail> trail;  // Of parameters that were passed.
   };
   const Part& part_of(size_t offset) const { return offset < state_.begin ? parameters_ : state_; }
 
