@@ -104,8 +104,7 @@ TEST(ShardedEmbedding, TrainsAsTorchsSparseEmbeddingWithSgd) {
     const Servers servers(count, 1, {Consistency::sync});
     const auto client = servers.client();
     nn::ShardedEmbedding ours = embedding_of(client);
-    torch::nn::Embedding theirs =
-        torch_embedding(servers, EmbeddingOptions(40, 8).sparse(true));
+    torch::nn::Embedding theirs = torch_embedding(servers, EmbeddingOptions(40, 8).sparse(true));
     torch::optim::SGD sgd({theirs->weight}, 0.2);
     for (int64_t step = 0; step < 20; ++step) {
       loss_of(ours(indices_of(step)), step).backward();
@@ -123,8 +122,7 @@ TEST(ShardedEmbedding, TrainsAsTorchsWithAdagrad) {
                         {.optimizer = {.rule = RowRule::adagrad, .lr = 0.1}});
   const auto client = servers.client();
   nn::ShardedEmbedding ours = embedding_of(client);
-  torch::nn::Embedding theirs =
-      torch_embedding(servers, EmbeddingOptions(40, 8).sparse(true));
+  torch::nn::Embedding theirs = torch_embedding(servers, EmbeddingOptions(40, 8).sparse(true));
   torch::optim::Adagrad adagrad({theirs->weight}, torch::optim::AdagradOptions(0.1));
   for (int64_t step = 0; step < 20; ++step) {
     loss_of(ours(indices_of(step)), step).backward();
@@ -185,6 +183,36 @@ TEST(ShardedEmbedding, WorkersThatShareABatchGiveTheResultOfOne) {
   }
 }
 
+// docs/parameter_server.md has this as its example.
+TEST(ShardedEmbedding, TrainsInALoopOfOnesOwn) {
+  const auto deadline = soon;
+  const std::string token = net::make_token();
+  const plan::TablePlan plan = plan::plan_tables({.tables = {{"ads", 1'000'000, 64}}});
+  const TableServer server({"127.0.0.1", 0}, token,
+                           {.plan = plan,
+                            .server = 0,
+                            .tables = {{.optimizer = {.rule = RowRule::row_adagrad, .lr = 0.05}}},
+                            .consistency = {Consistency::async},
+                            .workers = 1});
+  const std::vector<at::Tensor> batches(30, at::tensor({7, 999'999, 7}, at::kLong));
+  std::vector<double> losses;
+  const auto loss_of = [&](const at::Tensor& rows) {
+    const at::Tensor loss = rows.square().mean();
+    losses.push_back(loss.item<double>());
+    return loss;
+  };
+  const auto tables =
+      std::make_shared<TableClient>(std::vector<net::Endpoint>{server.endpoint()}, token,
+                                    TableClientOptions{.plan = plan, .worker = 0}, deadline());
+  nn::ShardedEmbedding ads(tables, "ads", EmbeddingOptions(1'000'000, 64));
+  for (const at::Tensor& indices : batches) {
+    loss_of(ads(indices)).backward();
+    tables->push(indices.size(0), deadline());
+  }
+  tables->leave(deadline());  // Nobody waits for this worker any more.
+  EXPECT_LT(losses.back(), losses.front() / 2);
+}
+
 TEST(ShardedEmbedding, AStepDoesNotBeginBeforeTheBoundAllows) {
   const Servers servers(2, 2, {Consistency::stale, 1}, {}, kTables,
                         [](TableServerOptions& options) { options.patience = Milliseconds(200); });
@@ -202,6 +230,25 @@ TEST(ShardedEmbedding, AStepDoesNotBeginBeforeTheBoundAllows) {
   slow->push(0, soon());
   loss_of(embedding(indices_of(2)), 2).backward();
   EXPECT_EQ(fast->push(6, soon()), 3);
+}
+
+TEST(ShardedEmbedding, AWorkerWithoutSamplesTakesItsStepsToo) {
+  const Servers servers(2, 2, {Consistency::sync});
+  std::vector<int64_t> steps(2);
+  std::vector<std::jthread> threads;
+  for (int w = 0; w < 2; ++w)
+    threads.emplace_back([&, w] {
+      const auto client = servers.client(w);
+      nn::ShardedEmbedding embedding = embedding_of(client);
+      for (int64_t step = 0; step < 5; ++step) {
+        if (w == 0) loss_of(embedding(indices_of(step)), step).backward();
+        steps[static_cast<size_t>(w)] = client->push(w == 0 ? 6 : 0, soon());
+      }
+      client->leave(soon());
+    });
+  threads.clear();
+  EXPECT_EQ(steps, std::vector<int64_t>(2, 5));
+  for (const auto& server : servers.all) EXPECT_EQ(server->facts().updates, 5);
 }
 
 TEST(ShardedEmbedding, PullsEachRowOnceAndPushesOneGradientForIt) {

@@ -158,6 +158,7 @@ int bench_tables(const RankArguments& arguments) {
                      {"min_us", *std::ranges::min_element(seconds[0]) * 1e6},
                      {"small_table_rows", std::min(kSmallTable, bench.size.rows)},
                      {"small_median_us", small},
+                     {"small_min_us", *std::ranges::min_element(seconds[1]) * 1e6},
                      {"ratio", large / small}};
   if (arguments.json)
     fmt::print("{}\n", json.dump());

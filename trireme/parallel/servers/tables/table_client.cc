@@ -196,6 +196,9 @@ std::vector<TableClient::Pulled> TableClient::gradients() const {
 }
 
 int64_t TableClient::push(int64_t samples, Deadline deadline) {
+  // A step without a pull begins here, so that it waits like any other.
+  const auto has_begun = [](const auto& server) { return server->begun; };
+  if (!std::ranges::all_of(servers_, has_begun)) get({}, /*peeks=*/false, deadline);
   const std::vector<Pulled> all = samples > 0 ? gradients() : std::vector<Pulled>();
   std::vector<std::vector<DealtRows>> dealt;  // [entry][server]
   for (const Pulled& each : all)
