@@ -24,11 +24,12 @@ void FreePages::operator()(void* memory) const noexcept {
   ::operator delete(memory, std::align_val_t{alignment});
 }
 
-Pages take_pages(size_t bytes) {
-  const size_t alignment = bytes >= kHugePage ? kHugePage : kCacheLine;
+Pages take_pages(size_t bytes, bool in_large_pages) {
+  in_large_pages = in_large_pages && bytes >= kHugePage;
+  const size_t alignment = in_large_pages ? kHugePage : kCacheLine;
   Pages pages(::operator new(bytes, std::align_val_t{alignment}), FreePages{alignment});
   // A hint: without large pages all works, slower.
-  if (bytes >= kHugePage) ::madvise(pages.get(), bytes / kHugePage * kHugePage, MADV_HUGEPAGE);
+  if (in_large_pages) ::madvise(pages.get(), bytes / kHugePage * kHugePage, MADV_HUGEPAGE);
   return pages;
 }
 

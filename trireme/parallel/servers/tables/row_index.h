@@ -20,7 +20,7 @@ struct FreePages {
   void operator()(void* memory) const noexcept;
 };
 using Pages = std::unique_ptr<void, FreePages>;
-Pages take_pages(size_t bytes);
+Pages take_pages(size_t bytes, bool in_large_pages = true);
 
 // Used under one lock.
 class RowIndex {

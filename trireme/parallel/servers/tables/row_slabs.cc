@@ -24,8 +24,10 @@ uint32_t RowSlabs::take() {
     free_.pop_back();
     return slot;
   }
+  // A small table takes only the pages that it uses of its first slab.
   if (taken_ >> shift_ == slabs_.size())
-    slabs_.push_back(take_pages(std::max(kSlabBytes, bytes_of_slot() << shift_)));
+    slabs_.push_back(take_pages(std::max(kSlabBytes, bytes_of_slot() << shift_),
+                                /*in_large_pages=*/!slabs_.empty()));
   return taken_++;
 }
 
