@@ -349,7 +349,7 @@ TEST(ShardedEmbedding, NamesTheRowThatIsOutside) {
                       HasSubstr("table 'ads', which has rows 0 to 39")));
   EXPECT_THAT(message_of(ErrorCode::invalid_argument,
                          [&] { client->pull({{0, at::tensor({40}, at::kLong)}}, soon()); }),
-              AllOf(HasSubstr("worker 2 asks for row 40 at position 0"), HasSubstr("'ads'")));
+              AllOf(HasSubstr("row 40 at position 0 of worker 2's rows"), HasSubstr("'ads'")));
 }
 
 TEST(ShardedEmbedding, NamesTheRowOfAGradientThatIsNotFinite) {

@@ -5,13 +5,12 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <trireme/base/error.h>
-#include <trireme/parallel/fused/kernels.h>
 #include <trireme/parallel/servers/tables/dealt_rows.h>
 #include <trireme/parallel/servers/tables/row_gradients.h>
+#include <trireme/parallel/servers/tables/table_checks.h>
 #include <trireme/parallel/servers/tables/table_client.h>
 #include <trireme/parallel/servers/tables/table_wire.h>
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <utility>
 
@@ -40,19 +39,6 @@ std::span<const int64_t> rows_of(const at::Tensor& rows) {
 
 std::span<std::byte> bytes_of_values(const at::Tensor& values) {
   return {static_cast<std::byte*>(values.mutable_data_ptr()), values.nbytes()};
-}
-
-void check_gradient(const plan::TableSpec& table, const at::Tensor& rows,
-                    const at::Tensor& gradient) {
-  const float* const values = gradient.const_data_ptr<float>();
-  if (std::isfinite(fused::sum_of_squares(values, gradient.numel()))) return;
-  for (int64_t i = 0; i < rows.numel(); ++i)
-    if (!std::isfinite(fused::sum_of_squares(values + i * table.width, table.width)))
-      throw Error(ErrorCode::corrupt, "parallel",
-                  fmt::format("the gradient of row {} of table '{}' has values that are NaN or "
-                              "infinite",
-                              rows_of(rows)[static_cast<size_t>(i)], table.name),
-                  "a smaller learning rate, or train.clip_norm");
 }
 
 }  // namespace
@@ -98,15 +84,7 @@ void TableClient::check_rows(const RowsOfTable& wanted) const {
       !wanted.rows.is_contiguous())
     refuse_rows(fmt::format("rows of table '{}' are no contiguous int64 [n]", spec.name),
                 "rows.to(at::kLong).flatten()");
-  if (!spec.is_bounded()) return;
-  const auto rows = rows_of(wanted.rows);
-  const auto wrong = std::ranges::find_if(rows, [&](int64_t row) { return !spec.has(row); });
-  if (wrong != rows.end())
-    refuse_rows(
-        fmt::format("worker {} asks for row {} at position {}, which is outside table "
-                    "'{}': its rows are 0 to {}",
-                    options_.worker, *wrong, wrong - rows.begin(), spec.name, spec.rows - 1),
-        "a larger table, or rows hashed into it");
+  servers::check_rows(spec, rows_of(wanted.rows), options_.worker);
 }
 
 std::vector<at::Tensor> TableClient::get(const std::vector<RowsOfTable>& wanted, bool peeks,
@@ -178,12 +156,13 @@ std::vector<TableClient::Pulled> TableClient::gradients() const {
     servers::RowSums sums(spec.width);
     for (const Pulled* entry : entries) {
       const at::Tensor gradient = entry->values.grad().contiguous();
-      check_gradient(spec, entry->rows, gradient);
+      const servers::RowGradients rows{static_cast<size_t>(table), spec.width,
+                                       rows_of(entry->rows), gradient.const_data_ptr<float>()};
+      servers::check_finite(spec, rows, options_.worker);
       if (entries.size() == 1)
         all.push_back({table, entry->rows, gradient});
       else
-        sums.add({static_cast<size_t>(table), spec.width, rows_of(entry->rows),
-                  gradient.const_data_ptr<float>()});
+        sums.add(rows);
     }
     if (entries.size() == 1) continue;
     const auto rows = std::ssize(sums.rows());

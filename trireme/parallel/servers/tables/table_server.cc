@@ -2,12 +2,11 @@
 
 #include <fmt/format.h>
 #include <trireme/base/error.h>
-#include <trireme/parallel/fused/kernels.h>
 #include <trireme/parallel/servers/request_memory.h>
 #include <trireme/parallel/servers/tables/row_gradients.h>
+#include <trireme/parallel/servers/tables/table_checks.h>
 #include <trireme/parallel/servers/tables/table_wire.h>
 #include <algorithm>
-#include <cmath>
 #include <condition_variable>
 #include <list>
 #include <map>
@@ -71,9 +70,11 @@ struct TableServer::Impl {
     std::shared_ptr<void> owner;  // It keeps the memory of rows and gradients.
   };
 
-  void check_request(const TableRequest& request, const std::vector<net::TensorNote>& notes) const;
-  void check_rows(const TableRequest& request, const net::Request& message) const;
-  void check_finite(const TableRequest& request, const Push& push) const;
+  const plan::TableSpec& spec_of(size_t table) const { return options.plan.facts.tables[table]; }
+  void check_tensors(const TableRequest& request,
+                     const std::vector<net::TensorNote>& notes) const {
+    servers::check_tensors(request, notes, options.plan, options.workers);
+  }
   void handle(net::Request message, net::Responder responder);
   TableReply join(const TableRequest& request);
   int64_t push(const TableRequest& request, const net::Request& message);
@@ -101,72 +102,13 @@ struct TableServer::Impl {
   std::jthread keeper;  // Ends before the rest.
 };
 
-// The sizes are checked before the tensors are read.
-void TableServer::Impl::check_request(const TableRequest& request,
-                                      const std::vector<net::TensorNote>& notes) const {
-  const auto from = [&] { return fmt::format("worker {}", request.worker); };
-  if (request.worker < 0 || request.worker >= options.workers)
-    refuse_table_call(fmt::format("{} of a job with {} workers", from(), options.workers));
-  const bool is_push = request.call == TableCall::push;
-  const size_t each = is_push ? 2 : 1;
-  if (notes.size() != each * request.tables.size())
-    refuse_table_call(fmt::format("{} sends {} tensors for {} tables", from(), notes.size(),
-                                  request.tables.size()));
-  if (is_push && request.samples < 0)
-    refuse_table_call(fmt::format("{} pushes the mean over {} samples", from(), request.samples));
-  for (size_t i = 0; i < request.tables.size(); ++i) {
-    const int32_t table = request.tables[i];
-    if (table < 0 || table >= std::ssize(options.plan.facts.tables))
-      refuse_table_call(fmt::format("{} asks for table {} of {}", from(), table,
-                                    options.plan.facts.tables.size()));
-    const plan::TableSpec& spec = options.plan.facts.tables[static_cast<size_t>(table)];
-    const uint64_t rows = notes[each * i].bytes / sizeof(int64_t),
-                   wanted = rows * static_cast<uint64_t>(spec.width) * sizeof(float);
-    if (notes[each * i].bytes % sizeof(int64_t) != 0 ||
-        (is_push && notes[each * i + 1].bytes != wanted))
-      refuse_table_call(fmt::format("{} sends {} bytes of gradients for {} rows of table {}",
-                                    from(), is_push ? notes[each * i + 1].bytes : 0, rows,
-                                    spec.describe()));
-  }
-}
-
-void TableServer::Impl::check_rows(const TableRequest& request,
-                                   const net::Request& message) const {
-  const size_t each = request.call == TableCall::push ? 2 : 1;
-  for (size_t i = 0; i < request.tables.size(); ++i) {
-    const plan::TableSpec& spec =
-        options.plan.facts.tables[static_cast<size_t>(request.tables[i])];
-    const std::span<const int64_t> rows = rows_in(message.tensors[each * i]);
-    if (!spec.is_bounded()) continue;
-    const auto wrong = std::ranges::find_if(rows, [&](int64_t row) { return !spec.has(row); });
-    if (wrong != rows.end())
-      refuse_table_call(
-          fmt::format("row {} at position {} of worker {}'s rows is outside table "
-                      "'{}', which has rows 0 to {}",
-                      *wrong, wrong - rows.begin(), request.worker, spec.name, spec.rows - 1));
-  }
-}
-
-void TableServer::Impl::check_finite(const TableRequest& request, const Push& push) const {
-  for (const RowGradients& each : push.tables) {
-    const int64_t width = each.width;
-    if (std::isfinite(fused::sum_of_squares(each.gradients, std::ssize(each.rows) * width)))
-      continue;
-    for (size_t i = 0; i < each.rows.size(); ++i)
-      if (!std::isfinite(fused::sum_of_squares(each.of(i), width)))
-        throw Error(
-            ErrorCode::corrupt, "parallel",
-            fmt::format("worker {} pushes a gradient of row {} of table '{}' with values "
-                        "that are NaN or infinite",
-                        request.worker, each.rows[i], options.plan.facts.tables[each.table].name),
-            "a smaller learning rate, or train.clip_norm");
-  }
-}
-
 void TableServer::Impl::handle(net::Request message, net::Responder responder) {
   const TableRequest request = servers::decode_table_request(message.head.header);
-  check_request(request, message.head.tensors);
-  check_rows(request, message);
+  check_tensors(request, message.head.tensors);
+  const size_t each = request.call == TableCall::push ? 2 : 1;
+  for (size_t i = 0; i < request.tables.size(); ++i)
+    servers::check_rows(spec_of(static_cast<size_t>(request.tables[i])),
+                        rows_in(message.tensors[each * i]), request.worker);
   switch (request.call) {
     case TableCall::join: responder.reply({encode(join(request)), {}}); break;
     case TableCall::push: {
@@ -210,10 +152,12 @@ int64_t TableServer::Impl::push(const TableRequest& request, const net::Request&
   Push push{{}, request.samples, message.owner};
   for (size_t i = 0; request.samples > 0 && i < request.tables.size(); ++i) {
     const auto table = static_cast<size_t>(request.tables[i]);
-    push.tables.push_back({table, tables[table].spec().width, rows_in(message.tensors[2 * i]),
+    push.tables.push_back({table, spec_of(table).width, rows_in(message.tensors[2 * i]),
                            floats_in(message.tensors[2 * i + 1])});
   }
-  if (options.refuses_nonfinite) check_finite(request, push);
+  if (options.refuses_nonfinite)
+    for (const RowGradients& each : push.tables)
+      servers::check_finite(spec_of(each.table), each, request.worker);
   const std::lock_guard lock(mutex);
   const PushVerdict verdict = clock.push(request.worker, request.clock);
   ++facts.pushes;
@@ -384,7 +328,7 @@ TableServer::TableServer(const net::Endpoint& listen, std::string token,
       [impl = impl_.get()](const std::stop_token& end) { impl->look_after_the_waiting(end); });
   net::RequestHandler handler;
   handler.place = [impl = impl_](const net::Head& head) {
-    impl->check_request(servers::decode_table_request(head.header), head.tensors);
+    impl->check_tensors(servers::decode_table_request(head.header), head.tensors);
     return impl->memory->place(head.tensors);
   };
   handler.handle = [impl = impl_](net::Request request, net::Responder responder) {
