@@ -13,7 +13,7 @@ namespace {
 constexpr size_t kSmallestIndex = 16;
 constexpr size_t kFetchAhead = 12;  // Rows whose entries are on their way.
 constexpr size_t kHugePage = size_t{2} << 20;
-constexpr size_t kCacheLine = 64;
+constexpr size_t kLineOfMemory = 64;
 
 // At most 7 of 10 places are taken.
 bool is_too_full(size_t rows, size_t capacity) { return rows * 10 > capacity * 7; }
@@ -26,7 +26,7 @@ void FreePages::operator()(void* memory) const noexcept {
 
 Pages take_pages(size_t bytes, bool in_large_pages) {
   in_large_pages = in_large_pages && bytes >= kHugePage;
-  const size_t alignment = in_large_pages ? kHugePage : kCacheLine;
+  const size_t alignment = in_large_pages ? kHugePage : kLineOfMemory;
   Pages pages(::operator new(bytes, std::align_val_t{alignment}), FreePages{alignment});
   // A hint: without large pages all works, slower.
   if (in_large_pages) ::madvise(pages.get(), bytes / kHugePage * kHugePage, MADV_HUGEPAGE);

@@ -33,7 +33,7 @@ namespace {
   throw Error(ErrorCode::invalid_argument, "parallel", what, remedy);
 }
 
-std::span<const int64_t> rows_of(const at::Tensor& rows) {
+std::span<const int64_t> row_numbers(const at::Tensor& rows) {
   return {rows.const_data_ptr<int64_t>(), static_cast<size_t>(rows.numel())};
 }
 
@@ -84,7 +84,7 @@ void TableClient::check_rows(const RowsOfTable& wanted) const {
       !wanted.rows.is_contiguous())
     refuse_rows(fmt::format("rows of table '{}' are no contiguous int64 [n]", spec.name),
                 "rows.to(at::kLong).flatten()");
-  servers::check_rows(spec, rows_of(wanted.rows), options_.worker);
+  servers::check_rows(spec, row_numbers(wanted.rows), options_.worker);
 }
 
 std::vector<at::Tensor> TableClient::get(const std::vector<RowsOfTable>& wanted, bool peeks,
@@ -157,7 +157,7 @@ std::vector<TableClient::Pulled> TableClient::gradients() const {
     for (const Pulled* entry : entries) {
       const at::Tensor gradient = entry->values.grad().contiguous();
       const servers::RowGradients rows{static_cast<size_t>(table), spec.width,
-                                       rows_of(entry->rows), gradient.const_data_ptr<float>()};
+                                       row_numbers(entry->rows), gradient.const_data_ptr<float>()};
       servers::check_finite(spec, rows, options_.worker);
       if (entries.size() == 1)
         all.push_back({table, entry->rows, gradient});
