@@ -2,6 +2,8 @@
 damaged lines and wrong options are refused by name; the generator writes the file that ships."""
 
 import gzip
+import json
+import pathlib
 import subprocess
 import sys
 import unittest
@@ -28,6 +30,20 @@ class Clicks(SystemTest):
             with self.subTest(name):
                 other = self.train(*words, *more, config=EXAMPLE, name=name)
                 self.assert_close(other["loss_history"], one["loss_history"], 1e-9)
+
+    def test_losses_are_those_of_the_documented_module_in_python(self):
+        words = ("--set", "train.dtype=float64", "--set", "optimizer.name=sgd", "--set",
+                 "optimizer.lr=0.1")
+        initial = self.train(*words, "--set", "train.steps=0", config=EXAMPLE, name="initial")
+        code, plan, err = self.run_to_end(TRIREME, "plan", EXAMPLE, *words, "--batches", 8, "--json")
+        self.assertEqual(code, 0, err)
+        (self.folder / "plan.json").write_text(plan)
+        code, out, err = self.run_to_end(
+            sys.executable, ROOT / "tests" / "system" / "python_dlrm.py",
+            pathlib.Path(initial["checkpoint"]) / "model.safetensors", self.folder / "plan.json")
+        self.assertEqual(code, 0, err)
+        report = self.train(*words, "--set", "train.steps=8", config=EXAMPLE, name="ours")
+        self.assert_close(report["loss_history"], json.loads(out), 1e-9)
 
     def refused(self, *words, code=2, parts):
         self.assert_refused([TRIREME, "train", EXAMPLE, *words], code, *parts)
