@@ -13,6 +13,8 @@
   peer.py rpc --bytes 4096 --steps 1000 [--transport uv] [--updates]
       a tensor to another process and back by torch.distributed.rpc; uv is TCP; with --updates a
       gradient goes there and a parameter comes back
+  peer.py sparse --table 1000000x64 --rows 4096 --ranks 2 --steps 50
+      training steps of an embedding with sparse gradients
   torchrun --nproc-per-node 2 peer.py first-step --model mlp
       the time of day when the first step is done
 
@@ -36,6 +38,7 @@ import torch.distributed.rpc as rpc
 import torch.nn.functional as F
 from peer_divided import (MEMORY, SCHEDULES, SHARDS, memory_step, pipeline_step, sharded_step)
 from peer_models import MODELS
+from peer_sparse import sparse_step
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
@@ -110,6 +113,8 @@ def run_rank(rank, host, port, arguments):
     elif arguments.command == "sharded":
         step = sharded_step(arguments.model, arguments.batch, arguments.kind)
         figures = measure(step, arguments.steps)
+    elif arguments.command == "sparse":
+        figures = measure(sparse_step(arguments.table, arguments.rows), arguments.steps)
     else:
         tensor = torch.zeros(arguments.bytes // 4)
         figures = measure(lambda: dist.all_reduce(tensor), arguments.steps, prepare=dist.barrier)
@@ -172,7 +177,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("command", choices=["step", "pipeline", "sharded", "memory", "all_reduce",
-                                            "rpc", "first-step"])
+                                            "rpc", "sparse", "first-step"])
     parser.add_argument("--model", choices=MODELS)
     parser.add_argument("--bytes", type=int)
     parser.add_argument("--steps", type=int)
@@ -192,6 +197,9 @@ def main():
     parser.add_argument("--cut", type=lambda text: [int(size) for size in text.split("+")],
                         help="pipeline: the blocks of each part, such as 4+5")
     parser.add_argument("--kind", choices=SHARDS + MEMORY)
+    parser.add_argument("--table", type=lambda text: [int(size) for size in text.split("x")],
+                        help="sparse: rows and width of the table, such as 1000000x64")
+    parser.add_argument("--rows", type=int, help="sparse: rows of each rank in a step")
     parser.add_argument("--rank", type=int,
                         help="run only this rank, which meets the others at --store")
     parser.add_argument("--store", metavar="HOST:PORT")

@@ -35,6 +35,7 @@ from parts import (FEWEST_ROUNDS, measure_collectives, measure_noise, measure_re
                    measure_scale, measure_servers, measure_startup, measure_steps)
 from recovery import measure_recovery
 from report import markdown, table
+from tables import measure_tables
 
 PAGE = ROOT / "docs/benchmarks.md"
 # Part -> the title of its section. The page has the sections in this order.
@@ -42,7 +43,8 @@ PARTS = {"noise": "Noise", "step": "Training step", "scale": "Scale",
          "pipeline": "Pipelines", "shards": "Shards", "memory": "Memory",
          "startup": "Start",
          "checkpoint": "Checkpoints", "recovery": "Recovery", "collectives": "all_reduce",
-         "requests": "Requests", "servers": "Parameter servers", "links": "Links between hosts",
+         "requests": "Requests", "servers": "Parameter servers", "tables": "Sparse tables",
+         "links": "Links between hosts",
          "compression": "Compression on a slow link", "compression-loss": "Loss with compression",
          "build": "Build"}
 PARTS_ON_DEMAND = ("build",)
@@ -51,7 +53,8 @@ ON_DEMAND = ("resnet18", "chain", "gptdeep")
 # A step of resnet18 takes seconds; chain is for pipelines, and gptdeep for memory.
 # Each takes 2 seconds or less, except the last.
 REPETITIONS = {"tiny": 200, "mlp": 40, "mlpbig": 10, "cnn": 20, "gpt": 4, "chain": 5, "gptdeep": 3,
-               "resnet18": 3, "4 KB": 1000, "1 MB": 300, "25 MB": 40, "100 MB": 10, "slow link": 8}
+               "resnet18": 3, "4 KB": 1000, "1 MB": 300, "25 MB": 40, "100 MB": 10, "slow link": 8,
+               "table": 100}
 
 
 def main():
@@ -103,6 +106,7 @@ def main():
         "collectives": lambda: measure_collectives(rounds, steps),
         "requests": lambda: measure_requests(rounds, steps),
         "servers": lambda: measure_servers(rounds, steps),
+        "tables": lambda: measure_tables(rounds, steps),
         "links": lambda: measure_links(rounds, steps),
         "compression": lambda: measure_compression("mlp", rounds, steps["slow link"]),
         "compression-loss": measure_compression_loss,

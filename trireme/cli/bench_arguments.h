@@ -17,6 +17,13 @@ struct BenchArguments {
   NodeOptions node;
 };
 
+struct ServersArguments {
+  std::string bytes, path = "auto", table;  // The parameters, or a table.
+  int64_t steps = 1000, rows = 4096;
+  int workers = 1;
+  bool json = false;
+};
+
 struct RequestsArguments {
   std::string bytes = "4KB", path = "auto";
   int64_t steps = 5000;

@@ -7,6 +7,7 @@
 #include <trireme/cli/bench_arguments.h>
 #include <trireme/cli/bench_paths.h>
 #include <trireme/cli/commands.h>
+#include <trireme/cli/table_size.h>
 #include <trireme/config/names.h>
 #include <trireme/launch/supervisor.h>
 #include <trireme/net/requests/message.h>
@@ -170,33 +171,51 @@ void add_repetitions(Command command, const std::shared_ptr<BenchArguments>& arg
   arguments->node.add_to(command);
 }
 
-int bench_ps(const RequestsArguments& arguments) {
+int bench_ps(const ServersArguments& arguments) {
   net::request_path_from_string(arguments.path);
-  if (parse_bytes(arguments.bytes) < 4)
-    throw Error(ErrorCode::invalid_argument, "cli", fmt::format("--bytes {}", arguments.bytes),
+  const bool has_table = !arguments.table.empty();
+  if (has_table && !arguments.bytes.empty())
+    throw Error(ErrorCode::invalid_argument, "cli", "--bytes and --table are two measurements",
+                "one of them");
+  const std::string bytes = arguments.bytes.empty() ? "4KB" : arguments.bytes;
+  if (has_table)
+    table_size_of(arguments.table, arguments.rows);
+  else if (parse_bytes(bytes) < 4)
+    throw Error(ErrorCode::invalid_argument, "cli", fmt::format("--bytes {}", bytes),
                 "4 or more: float32 has 4 bytes");
-  std::vector<std::string> words{"ps",
-                                 "--bytes",
-                                 arguments.bytes,
-                                 "--path",
-                                 arguments.path,
-                                 "--steps",
+  require_workers(arguments.workers);
+  if (!has_table && arguments.workers != 1)
+    throw Error(ErrorCode::unsupported, "cli",
+                fmt::format("--workers {} without --table", arguments.workers), "--workers 1");
+  std::vector<std::string> words{"ps", "--path", arguments.path, "--steps",
                                  std::to_string(arguments.steps)};
+  if (has_table)
+    words.insert(words.end(),
+                 {"--table", arguments.table, "--rows", std::to_string(arguments.rows),
+                  "--workers", std::to_string(arguments.workers)});
+  else
+    words.insert(words.end(), {"--bytes", bytes});
   if (arguments.json) words.push_back("--json");
   for (const char* name : {"OMP_NUM_THREADS", "MKL_NUM_THREADS"}) setenv(name, "1", 1);
   become("trireme-bench", std::move(words));
 }
 
 void add_bench_ps(Command bench) {
-  auto arguments = std::make_shared<RequestsArguments>();
-  arguments->steps = 1000;
+  auto arguments = std::make_shared<ServersArguments>();
   Command servers =
       bench.subcommand("ps", "Measure pushes and pulls between a worker and a parameter server");
   servers.option("--bytes", arguments->bytes, "Size of the parameters (default 4KB)");
+  servers.option("--table", arguments->table,
+                 "Measure an embedding table of ROWSxWIDTH instead, such as 1000000x64");
+  servers.option("--rows", arguments->rows, "Rows of the table in a step (default 4096)");
+  servers.option("--workers", arguments->workers,
+                 "With --table: workers that take steps together (default 1)");
   servers.option("--path", arguments->path, "tcp, shm, or auto for the faster one");
   servers.option("--steps", arguments->steps, "Pushes with their pulls (default 1000)");
   servers.flag("--json", arguments->json, "Print one JSON object");
-  servers.footer("Example: trireme bench ps --bytes 25MB --path tcp --json");
+  servers.footer(
+      "Example: trireme bench ps --bytes 25MB --path tcp --json\n"
+      "         trireme bench ps --table 1000000x64 --rows 4096 --steps 200");
   servers.action([arguments] { return bench_ps(*arguments); });
 }
 

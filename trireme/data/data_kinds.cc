@@ -5,6 +5,7 @@
 #include <trireme/config/names.h>
 #include <trireme/config/registry.h>
 #include <trireme/data/data_kinds.h>
+#include <trireme/data/kinds/criteo_set.h>
 #include <trireme/data/kinds/digits_set.h>
 #include <trireme/data/kinds/idx_set.h>
 #include <trireme/data/kinds/text_set.h>
@@ -35,7 +36,12 @@ std::vector<DataKind> shipped_kinds() {
            .keys = {"data.tokens", "data.block"},
            .has_tokens = true,
            .check = check_text_set,
-           .read = read_text_set}};
+           .read = read_text_set},
+          {.name = "criteo",
+           .about = "clicks in Criteo's format, for dlrm",
+           .path = "the file, plain or gzip; empty: the generated one that ships.",
+           .keys = {"data.split_seed"},
+           .read = read_criteo_set}};
 }
 
 class KnownKinds {

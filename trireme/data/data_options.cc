@@ -49,7 +49,7 @@ config::Rows rows_of(const DataOptions*) {
                                  .only_for = only_kinds_with("data.classes")}),
        config::row(&O::split_seed,
                    {.name = "data.split_seed",
-                    .meaning = "Decides which images are held out, independently of train.seed.",
+                    .meaning = "Decides which samples are held out, independently of train.seed.",
                     .range = config::at_least(0),
                     .only_for = only_kinds_with("data.split_seed")}),
        config::row(&O::test_fraction,

@@ -8,8 +8,8 @@
 namespace trireme::data {
 
 struct DataOptions {
-  std::string name = "digits";  // digits, idx, text, or one that was registered
-  // One file or folder. For digits, empty means the data set that ships with Trireme.
+  std::string name = "digits";  // digits, idx, text, criteo, or one that was registered
+  // One file or folder. For digits and criteo, empty means the one that ships with Trireme.
   std::string path;
   std::string images, labels, test_images, test_labels;  // idx
   std::string tokens = "characters";                     // text: characters, bytes

@@ -13,6 +13,8 @@ struct InputSpec {
   // The shape of one sample: [channels, height, width], [features], or [tokens] for gpt.
   std::vector<int64_t> shape;
   int64_t classes = 10;
+  // Categorical features: the named tensor "categories" of a sample, int64 [categories], if not 0.
+  int64_t categories = 0;
 };
 
 struct Dataset {

@@ -1,6 +1,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <trireme/config/registry.h>
+#include <trireme/data/click_source.h>
 #include <trireme/data/kinds/image_set.h>
 #include <trireme/data/source_makers.h>
 #include <trireme/data/text_source.h>
@@ -18,8 +19,10 @@ Sources image_sources(const Dataset& data) {
 }
 
 config::Registry<SourceMaker>& source_makers() {
-  static config::Registry<SourceMaker> makers(
-      "data set", {{"digits", image_sources}, {"idx", image_sources}, {"text", text_sources}});
+  static config::Registry<SourceMaker> makers("data set", {{"digits", image_sources},
+                                                           {"idx", image_sources},
+                                                           {"text", text_sources},
+                                                           {"criteo", click_sources}});
   return makers;
 }
 

@@ -2,6 +2,7 @@
 #include <trireme/models/amoebanet.h>
 #include <trireme/models/build.h>
 #include <trireme/models/cnn.h>
+#include <trireme/models/dlrm.h>
 #include <trireme/models/gpt.h>
 #include <trireme/models/mlp.h>
 #include <trireme/models/resnet.h>
@@ -20,6 +21,7 @@ Makers::Things shipped_makers() {
       {gpt_family(), make_gpt},
       {resnet_family(), make_resnet},
       {amoebanet_family(), make_amoebanet},
+      {dlrm_family(), make_dlrm},
   };
   Makers::Things makers;
   for (const auto& [family, make] : rows) {

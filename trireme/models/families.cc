@@ -1,6 +1,7 @@
 #include <trireme/config/names.h>
 #include <trireme/models/amoebanet.h>
 #include <trireme/models/cnn.h>
+#include <trireme/models/dlrm.h>
 #include <trireme/models/family.h>
 #include <trireme/models/gpt.h>
 #include <trireme/models/mlp.h>
@@ -34,7 +35,7 @@ bool Family::has_preset(std::string_view name) const { return has_entry(presets,
 // The table of the families. build.cc has the functions that make their modules.
 const std::vector<Family>& families() {
   static const std::vector<Family> all = {
-      mlp_family(), cnn_family(), gpt_family(), resnet_family(), amoebanet_family(),
+      mlp_family(), cnn_family(), gpt_family(), resnet_family(), amoebanet_family(), dlrm_family(),
   };
   return all;
 }

@@ -125,10 +125,37 @@ auto rows_of_tokens() {
                    .kind = config::Kind::flag}));
 }
 
+auto rows_of_clicks() {
+  using O = ModelOptions;
+  return config::group(
+      config::row(&O::bottom, {.name = "model.bottom",
+                               .meaning = "dlrm: widths of the hidden layers for the numbers; "
+                                          "auto: 512, 256, 64.",
+                               .range = config::at_least(1),
+                               .only_for = owners_of("model.bottom")}),
+      config::row(&O::top, {.name = "model.top",
+                            .meaning = "dlrm: widths of the hidden layers behind the "
+                                       "interactions; auto: 512, 256.",
+                            .range = config::at_least(1),
+                            .only_for = owners_of("model.top")}),
+      config::row(&O::rows, {.name = "model.rows",
+                             .meaning = "dlrm: rows of the embedding table of each categorical "
+                                        "feature, into which categories are hashed; auto: 10000.",
+                             .range = config::at_least(1),
+                             .automatic = -1,
+                             .only_for = owners_of("model.rows")}),
+      config::row(&O::embedding_dim,
+                  {.name = "model.embedding_dim",
+                   .meaning = "dlrm: size of the vector of each feature; auto: 16.",
+                   .range = config::at_least(1),
+                   .automatic = -1,
+                   .only_for = owners_of("model.embedding_dim")}));
+}
+
 }  // namespace
 
 config::Rows rows_of(const ModelOptions*) {
-  return config::all_of<ModelOptions>(rows_of_layers(), rows_of_tokens());
+  return config::all_of<ModelOptions>(rows_of_layers(), rows_of_tokens(), rows_of_clicks());
 }
 
 ModelOptions resolve(const ModelOptions& options) {

@@ -23,7 +23,9 @@ struct ModelOptions {
   int zero_init = -1;               // resnet: at 1 every block starts as the identity.
   int64_t layers = -1, width = -1;  // gpt, amoebanet
   int64_t heads = -1, vocabulary = -1, context = -1;  // gpt
-  int tied = -1;  // gpt: at 1 the head has the weights of the token embedding.
+  int tied = -1;                     // gpt: at 1 the head has the weights of the token embedding.
+  std::vector<int64_t> bottom, top;  // dlrm: the widths of the hidden layers of its two MLPs.
+  int64_t rows = -1, embedding_dim = -1;  // dlrm: the size of each embedding table.
 };
 config::Rows rows_of(const ModelOptions*);
 using data::InputSpec;  // The form of a sample.

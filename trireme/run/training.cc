@@ -104,6 +104,10 @@ Training training_of(const Config& config) {
   const models::InputSpec input = add_data_and_model(training, config);
   options.config["input"] =
       fmt::format("{} of {} classes", fmt::join(input.shape, "x"), input.classes);
+  if (input.categories > 0)
+    options.config["input"] =
+        fmt::format("{} and {} categories of {} classes", fmt::join(input.shape, "x"),
+                    input.categories, input.classes);
   training.job.name = fmt::format("{} on {}", config.model.name, config.data.name);
   training.job.optimizer = make_optimizer(config.optimizer);
   return training;

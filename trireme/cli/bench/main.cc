@@ -30,10 +30,13 @@ void add_subcommands(Command app) {
            bench_first_step);
   Command servers = app.subcommand("ps", "Pushes and pulls of a parameter server");
   servers.option("--bytes", arguments->bytes);
-  servers.option("--path", arguments->path);
-  servers.option("--steps", arguments->steps);
-  servers.flag("--json", arguments->json);
-  servers.action([arguments] { return bench_parameter_server(*arguments); });
+  servers.option("--table", arguments->table);
+  servers.option("--rows", arguments->rows);
+  add_common(servers);
+  servers.action([arguments] {
+    return arguments->table.empty() ? bench_parameter_server(*arguments)
+                                    : bench_tables(*arguments);
+  });
   Command collectives = app.subcommand("collectives", "One collective operation");
   collectives.option("--op", arguments->op);
   collectives.option("--bytes", arguments->bytes);

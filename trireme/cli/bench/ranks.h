@@ -11,8 +11,8 @@ namespace trireme::cli {
 
 struct RankArguments {
   std::string model = "mlp", op = "all_reduce", bytes = "25MB", algorithm = "auto",
-              path = "threads", output, compression = "none";
-  int64_t batch = 0, steps = 50;
+              path = "threads", output, compression = "none", table;
+  int64_t batch = 0, steps = 50, rows = 0;
   int workers = 2, compression_rank = 2;
   bool json = false, tune = false, shared_tensors = false;
   BenchMesh mesh;
@@ -38,5 +38,6 @@ int bench_first_step(const RankArguments& arguments);
 int bench_collectives(const RankArguments& arguments);
 int tune_collectives(const RankArguments& arguments);
 int bench_parameter_server(const RankArguments& arguments);
+int bench_tables(const RankArguments& arguments);
 
 }  // namespace trireme::cli

@@ -42,6 +42,9 @@ class Work {
         at::randint(input_.classes, {tokens ? size_ * input_.shape[0] : size_}, at::kLong);
     // A target for each sample, so that a batch can be cut.
     if (tokens) batch.target = batch.target.view({size_, input_.shape[0]});
+    if (input_.categories > 0)
+      batch.more["categories"] =
+          at::randint(int64_t{1} << 32, {size_, input_.categories}, at::kLong);
     batch.indices.resize(static_cast<size_t>(size_));
   }
   int64_t size() const { return size_; }
@@ -111,7 +114,7 @@ class Training {
                   .compression = {arguments.compression, arguments.compression_rank}}) {}
 
   StepOutcome step() {
-    const at::Tensor loss = Work::loss(work_.model.forward(work_.batch.data), work_.batch.target);
+    const at::Tensor loss = Work::loss(output_of(work_.model, work_.batch), work_.batch.target);
     return replica_.step(loss, work_.size(), work_.size() * ranks_);
   }
   int64_t batch() const { return work_.size(); }

@@ -9,6 +9,7 @@
 #include <trireme/comm/dtype.h>
 #include <trireme/parallel/fused/kernels.h>
 #include <trireme/parallel/servers/parameter_server.h>
+#include <trireme/parallel/servers/request_memory.h>
 #include <trireme/parallel/servers/server_shard.h>
 #include <trireme/parallel/servers/server_wire.h>
 #include <algorithm>
@@ -25,6 +26,10 @@
 namespace trireme {
 namespace {
 
+using servers::kMemoryLine;
+using servers::lines_of;
+using servers::MemoryLine;
+using servers::RequestMemory;
 using servers::ServerCall;
 using servers::ServerReply;
 using servers::ServerRequest;
@@ -33,7 +38,6 @@ using servers::told_form;
 using Gradients = std::vector<void*>;  // [piece]; null: none.
 using Verdict = plan::PushClock::Verdict;
 
-constexpr size_t kMemoryLine = 64;
 constexpr Milliseconds kLook{50};  // Between two looks at those that wait.
 constexpr int kMostThreads = 32;
 constexpr uint64_t kSmallAnswer = 64 << 10;  // It goes into the buffers of a channel.
@@ -41,58 +45,6 @@ constexpr uint64_t kSmallAnswer = 64 << 10;  // It goes into the buffers of a ch
 [[noreturn]] void refuse_call(const std::string& what, const std::string& remedy = {}) {
   throw Error(ErrorCode::invalid_argument, "parallel", what, remedy);
 }
-
-size_t lines_of(uint64_t bytes) { return (bytes + kMemoryLine - 1) / kMemoryLine; }
-
-struct alignas(kMemoryLine) MemoryLine {
-  std::byte bytes[kMemoryLine];
-};
-
-// Memory for the tensors of requests, which is used again and again.
-class RequestMemory : public std::enable_shared_from_this<RequestMemory> {
- public:
-  using Block = std::unique_ptr<MemoryLine[]>;
-
-  net::Placement place(const std::vector<net::TensorNote>& notes) {
-    size_t lines = 0;
-    for (const net::TensorNote& note : notes) lines += lines_of(note.bytes);
-    auto taken = take(lines);
-    std::byte* at = taken->first[0].bytes;
-    net::Placement placement;
-    for (const net::TensorNote& note : notes) {
-      placement.places.emplace_back(at, note.bytes);
-      at += lines_of(note.bytes) * kMemoryLine;
-    }
-    placement.owner = std::move(taken);
-    return placement;
-  }
-
- private:
-  using Sized = std::pair<Block, size_t>;
-  std::shared_ptr<Sized> take(size_t lines) {
-    const std::lock_guard lock(mutex_);
-    const auto found =
-        std::ranges::find_if(free_, [&](const Sized& block) { return block.second >= lines; });
-    Sized block;
-    if (found != free_.end()) {
-      block = std::move(*found);
-      free_.erase(found);
-    } else {
-      free_.clear();  // Blocks of another size are of no use.
-      block = {std::make_unique_for_overwrite<MemoryLine[]>(std::max<size_t>(1, lines)), lines};
-    }
-    return {new Sized(std::move(block)), [all = weak_from_this()](Sized* used) {
-              const std::unique_ptr<Sized> owner(used);
-              if (const auto living = all.lock()) {
-                const std::lock_guard again(living->mutex_);
-                living->free_.push_back(std::move(*used));
-              }
-            }};
-  }
-
-  std::mutex mutex_;
-  std::vector<Sized> free_;
-};
 
 bool is_finite(const ServerShard& shard, size_t i, void* gradient) {
   const int64_t count = shard.piece(i).count;

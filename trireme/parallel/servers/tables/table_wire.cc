@@ -1,0 +1,95 @@
+#include <trireme/parallel/servers/tables/table_wire.h>
+
+#include <fmt/format.h>
+#include <trireme/base/error.h>
+#include <cstring>
+
+namespace trireme::servers {
+namespace {
+
+constexpr uint32_t kTableMark = 0x31625054;  // "TPb1"
+
+struct TableRequestBytes {
+  uint32_t mark = kTableMark;
+  uint8_t call = 0, begins = 0, peeks = 0, unused = 0;
+  int32_t worker = 0;
+  uint32_t tables = 0;  // Their numbers follow, then the text.
+  int64_t clock = 0, samples = 0;
+};
+static_assert(sizeof(TableRequestBytes) == 32, "sent as it lies in memory");
+
+struct TableReplyBytes {
+  uint32_t mark = kTableMark;
+  uint32_t unused = 0;
+  int64_t version = 0, clock = 0;
+};
+static_assert(sizeof(TableReplyBytes) == 24, "sent as it lies in memory");
+
+template <typename Bytes>
+Bytes table_bytes_in(std::string_view header) {
+  Bytes bytes;
+  if (header.size() >= sizeof bytes) std::memcpy(&bytes, header.data(), sizeof bytes);
+  if (header.size() < sizeof bytes || bytes.mark != kTableMark)
+    throw Error(ErrorCode::corrupt, "parallel",
+                fmt::format("{} bytes that are no header of a table server", header.size()));
+  return bytes;
+}
+
+template <typename Bytes>
+std::string text_of_table_bytes(const Bytes& bytes) {
+  return {reinterpret_cast<const char*>(&bytes), sizeof bytes};
+}
+
+}  // namespace
+
+std::string encode(const TableRequest& request) {
+  TableRequestBytes bytes;
+  bytes.call = static_cast<uint8_t>(request.call);
+  bytes.begins = request.begins;
+  bytes.peeks = request.peeks;
+  bytes.worker = request.worker;
+  bytes.tables = static_cast<uint32_t>(request.tables.size());
+  bytes.clock = request.clock;
+  bytes.samples = request.samples;
+  std::string text = text_of_table_bytes(bytes);
+  text.append(reinterpret_cast<const char*>(request.tables.data()),
+              request.tables.size() * sizeof(int32_t));
+  return text.append(request.text);
+}
+
+TableRequest decode_table_request(std::string_view header) {
+  const auto bytes = table_bytes_in<TableRequestBytes>(header);
+  if (bytes.call < static_cast<uint8_t>(TableCall::join) ||
+      bytes.call > static_cast<uint8_t>(TableCall::leave))
+    throw Error(ErrorCode::corrupt, "parallel",
+                fmt::format("a table server has no call {}", bytes.call));
+  const std::string_view rest = header.substr(sizeof bytes);
+  const size_t list = bytes.tables * sizeof(int32_t);
+  if (rest.size() < list)
+    throw Error(ErrorCode::corrupt, "parallel",
+                fmt::format("a header of {} bytes lists {} tables", header.size(), bytes.tables));
+  TableRequest request{static_cast<TableCall>(bytes.call),
+                       bytes.worker,
+                       bytes.clock,
+                       bytes.samples,
+                       bytes.begins != 0,
+                       bytes.peeks != 0};
+  request.tables.resize(bytes.tables);
+  if (list > 0) std::memcpy(request.tables.data(), rest.data(), list);
+  request.text = rest.substr(list);
+  return request;
+}
+
+std::string encode(const TableReply& reply) {
+  TableReplyBytes bytes;
+  bytes.version = reply.version;
+  bytes.clock = reply.clock;
+  return text_of_table_bytes(bytes);
+}
+
+TableReply decode_table_reply(std::string_view header) {
+  const auto bytes = table_bytes_in<TableReplyBytes>(header);
+  return {bytes.version, bytes.clock};
+}
+
+}  // namespace trireme::servers
