@@ -1,5 +1,5 @@
-"""The losses of the `Dlrm` of docs/models.md in Python's PyTorch: the module is executed as the page
-has it, with the weights of a checkpoint, on batches of the clicks that ship.
+"""The losses of the `Dlrm` of docs/models.md in Python's PyTorch: the module is executed as the
+page has it, with the weights of a checkpoint, on batches of the clicks that ship.
 
   python_dlrm.py MODEL.safetensors PLAN.json    prints the losses of the plan's batches, each by SGD
                                                 of 0.1 from the one before

@@ -1,5 +1,5 @@
-"""Clicks: the example learns more than how often is clicked, on one device and on two workers alike;
-damaged lines and wrong options are refused by name; the generator writes the file that ships."""
+"""Clicks: the example learns more than how often is clicked, under each strategy alike; damaged
+lines and wrong options are refused by name; the generator writes the file that ships."""
 
 import gzip
 import json
@@ -35,7 +35,8 @@ class Clicks(SystemTest):
         words = ("--set", "train.dtype=float64", "--set", "optimizer.name=sgd", "--set",
                  "optimizer.lr=0.1")
         initial = self.train(*words, "--set", "train.steps=0", config=EXAMPLE, name="initial")
-        code, plan, err = self.run_to_end(TRIREME, "plan", EXAMPLE, *words, "--batches", 8, "--json")
+        code, plan, err = self.run_to_end(TRIREME, "plan", EXAMPLE, *words, "--batches", 8,
+                                          "--json")
         self.assertEqual(code, 0, err)
         (self.folder / "plan.json").write_text(plan)
         code, out, err = self.run_to_end(
