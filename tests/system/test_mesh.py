@@ -212,10 +212,6 @@ class Mesh(SystemTest):
                                      *settings(*keys)], 2, *words)
         self.assert_refused([TRIREME, "plan", ROOT / "examples/text.yaml", "--workers", "3",
                              *settings("mesh.tensor=3")], 2, "model.heads is", "mesh.tensor is 3")
-        self.assert_refused([TRIREME, "train", DIGITS, "--workers", "2",
-                             *settings("mesh.pipeline=2", "pipeline.schedule=zbh1",
-                                       "memory.policy=recompute")], 2,
-                            "memory.policy", "pipeline.schedule zbh1")
         self.assert_refused([TRIREME, "plan", DIGITS, "--workers", "2",
                              *settings("mesh.pipeline=2", "pipeline.cut=time")], 2,
                             "pipeline.cut is time", "trireme plan --measure")

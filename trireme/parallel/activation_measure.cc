@@ -33,11 +33,14 @@ class NotedTensors : public SavedTensorKeeper {
       : setting_(std::move(setting)) {}
   std::unique_ptr<SavedTensor> keep(const at::Tensor& tensor) override {
     const bool counts = !setting_->is_exempt(tensor);
-    if (counts)
+    if (counts) {
       noted.emplace(storage_behind(tensor), static_cast<int64_t>(tensor.storage().nbytes()));
+      addresses.push_back(tensor.storage().getWeakStorageImpl());
+    }
     return keep_in_place(tensor, setting_, counts);
   }
   Storages noted;
+  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> addresses;
 
  private:
   std::shared_ptr<const KeeperSetting> setting_;
@@ -60,6 +63,8 @@ struct ForwardRun {
   Tensors leaves, outputs;
   std::map<const void*, int> values;  // By storage.
   Storages saved;
+  // No other storage gets the address of one that was saved, also after its end.
+  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> addresses;
   std::shared_ptr<ActivationBytes> held = std::make_shared<ActivationBytes>();
 };
 
@@ -150,6 +155,7 @@ ForwardRun ChainMeasure::forward(const Block& block, const Between& between,
   check_outputs(block, run.outputs);
   number_outputs(run, measured);
   run.saved = std::move(noting.noted);
+  run.addresses = std::move(noting.addresses);
   measured.saved = sorted(run, run.saved);
   return run;
 }
@@ -206,7 +212,10 @@ void ChainMeasure::split(const Block& block, const Between& between,
   ForwardRun run = forward(block, between, again);
   Tensors gradients;
   for (const at::Tensor& output : run.outputs) gradients.push_back(at::ones_like(output.detach()));
-  pipeline::SplitBackward halves(run.outputs, gradients, run.leaves);
+  const int64_t after_forward = run.held->current();
+  pipeline::SplitBackward halves(
+      run.outputs, gradients, run.leaves,
+      {.hold = [&](const c10::Storage& storage) { return run.held->hold(storage); }});
   run.outputs.clear();
   gradients.clear();
   halves.input_gradients();
@@ -215,6 +224,7 @@ void ChainMeasure::split(const Block& block, const Between& between,
     if (run.held->is_held(storage)) left.emplace(storage, bytes);
   measured.between_halves = sorted(run, left);
   measured.between_halves.inner_bytes += halves.kept_bytes();
+  measured.first_half_extra_bytes = run.held->peak() - after_forward;
 }
 
 void ChainMeasure::add(const Block& block, ReplicaRandom* random, Between& between) {

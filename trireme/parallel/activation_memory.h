@@ -47,10 +47,7 @@ class ActivationMemory {
   // Counts tensors while the result lives, but for those of the model and of the batch.
   using Holds = std::vector<ActivationBytes::Hold>;
   Holds hold(const Tensors& tensors, const Batch& batch) const;
-  // Counts other bytes at `key`.
-  ActivationBytes::Hold hold(const void* key, int64_t bytes) const {
-    return bytes_->hold(key, bytes);
-  }
+  ActivationBytes::Hold hold(const c10::Storage& storage) const { return bytes_->hold(storage); }
   // Runs other code, such as the loss. It is kept, and counted.
   at::Tensor keep(const std::string& place, const Batch& batch,
                   const std::function<at::Tensor()>& compute);

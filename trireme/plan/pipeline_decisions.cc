@@ -150,6 +150,19 @@ void keep_budget(const PipelinePlan& plan, const Partition& cut, const MeasuredC
       fmt::format("memory.budget={}, or more pipeline.microbatches", least));
 }
 
+// Whether each forward of the last part is followed by its backward, or the first half of it.
+bool returns_at_once(const PipelinePlan& plan) {
+  const int last = plan.parts() - 1;
+  const auto& steps = plan.steps[static_cast<size_t>(plan.stage_of(last))];
+  for (size_t i = 0; i < steps.size(); ++i) {
+    if (steps[i].part != last || steps[i].task != PipelineTask::forward) continue;
+    const bool is_its_backward = i + 1 < steps.size() && steps[i + 1].part == last &&
+                                 steps[i + 1].microbatch == steps[i].microbatch;
+    if (!is_its_backward) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 Json PipelineMemory::to_json() const {
@@ -170,7 +183,6 @@ PipelineMemory PipelineMemory::from_json(const Json& json) {
 PipelineMemory plan_pipeline_memory(const PipelinePlan& plan, const Partition& cut,
                                     const MeasuredChain& chain, const MemoryPlanOptions& options) {
   check_rules_of(chain, options);
-  check_memory_of_schedule(plan, options);
   PipelineMemory memory;
   for (const MeasuredBlock& block : chain.blocks) {
     const bool is_free = options.policy == "none" || options.budget_bytes > 0;
@@ -178,26 +190,12 @@ PipelineMemory plan_pipeline_memory(const PipelinePlan& plan, const Partition& c
         is_free ? MemoryDecision::keep : release_of(chain, block, options).decision;
     memory.decisions.push_back(rule_for(block, options).value_or(usual));
   }
-  const bool returns_at_once = microbatches_held(plan).back() == 1;
-  if (returns_at_once && !rule_for(chain.blocks.back(), options))
+  if (returns_at_once(plan) && !rule_for(chain.blocks.back(), options))
     memory.decisions.back() = MemoryDecision::keep;
   if (options.budget_bytes > 0) keep_budget(plan, cut, chain, options, memory.decisions);
   for (int stage = 0; stage < plan.facts.stages; ++stage)
     memory.peak_bytes.push_back(peak_activations(plan, cut, chain, memory.decisions, stage));
   return memory;
-}
-
-void check_memory_of_schedule(const PipelinePlan& plan, const MemoryPlanOptions& options) {
-  const auto moves = [](const MemoryRule& rule) { return rule.decision != MemoryDecision::keep; };
-  const bool by_policy = options.policy != "none";
-  if (!plan.splits_backward() || !(by_policy || std::ranges::any_of(options.rules, moves))) return;
-  throw Error(ErrorCode::unsupported, "plan",
-              fmt::format("{} and pipeline.schedule {}: both halves of a backward need the "
-                          "activations, so a block would run or be read again twice",
-                          by_policy ? "memory.policy is " + options.policy
-                                    : std::string("memory.rules moves activations"),
-                          plan.facts.schedule),
-              "pipeline.schedule=1f1b, or memory.policy=none");
 }
 
 }  // namespace trireme::plan

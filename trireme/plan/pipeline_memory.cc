@@ -64,7 +64,7 @@ class StageOnPaper {
         case PipelineTask::forward: forward(step); break;
         case PipelineTask::backward: backward(step); break;
         case PipelineTask::input_gradient: first_half(step); break;
-        case PipelineTask::weight_gradient: release({step.microbatch, step.part, kEnds}); break;
+        case PipelineTask::weight_gradient: second_half(step); break;
       }
     }
     return peak_;
@@ -119,41 +119,79 @@ class StageOnPaper {
 
   // While a block is in backward, all that it saves is there. The blocks after it are done.
   void backward(const PipelineStep& step) {
-    const auto [from, to] = cut_.blocks_of(step.part);
     release({step.microbatch, step.part, kLoss});
-    for (int i = to - 1; i >= from; --i) {
-      const Holder holder{step.microbatch, step.part, i};
-      hold(holder, {}, comes_back(i));
-      release(holder);
-    }
+    backward_at_once(step, cut_.blocks_of(step.part).second);
     release({step.microbatch, step.part, kEnds});
   }
 
-  // It has memory of its own, but for the inputs of a block that runs again.
-  int64_t comes_back(int number) const {
-    const MeasuredBlock& measured = block(number);
-    const MemoryDecision decision = decision_of(number);
-    if (decision == MemoryDecision::keep) return 0;
-    if (decision != MemoryDecision::recompute) return chain_.moved_bytes(measured.saved);
-    return measured.saved.inner_bytes +
-           chain_.bytes_of(without(measured.saved.values, measured.inputs));
+  // Backward of the blocks of the part before `to`.
+  void backward_at_once(const PipelineStep& step, int to) {
+    for (int i = to - 1; i >= cut_.blocks_of(step.part).first; --i) {
+      const Holder holder{step.microbatch, step.part, i};
+      hold(holder, {}, comes_back(i, block(i).saved));
+      release(holder);
+    }
   }
 
-  // The gradients of outputs wait with everything else if the input needs none.
+  // The bytes of saved tensors, or of a part of them, that a block's backward brings back. They
+  // have memory of their own, but for the inputs of a block that runs again.
+  int64_t comes_back(int number, const SavedInBlock& saved) const {
+    const MemoryDecision decision = decision_of(number);
+    if (decision == MemoryDecision::keep) return 0;
+    if (decision != MemoryDecision::recompute) return chain_.moved_bytes(saved);
+    return saved.inner_bytes + chain_.bytes_of(without(saved.values, block(number).inputs));
+  }
+
+  // The halves divide the backward of blocks through which gradients reach the part's input. All
+  // of the others is in the second half. Returns the first of these.
+  int end_of_split(int part) const {
+    const auto [from, to] = cut_.blocks_of(part);
+    int end = from;
+    while (end < to && block(end).needs_input_gradient) ++end;
+    return end == to ? to : from;
+  }
+
+  // A block's activations come back, as in a whole backward. The part that the second half needs
+  // stays, and the input of the block goes unless it is in that part.
   void first_half(const PipelineStep& step) {
     const auto [from, to] = cut_.blocks_of(step.part);
-    const bool is_split = block(from).needs_input_gradient;
     const Holder ends{step.microbatch, step.part, kEnds};
-    const SavedInBlock by_loss = block(to - 1).saved_by_loss;
-    release(ends);
-    release({step.microbatch, step.part, kLoss});
-    for (int i = from; i < to; ++i) release({step.microbatch, step.part, i});
-    if (!is_split) hold(ends, by_loss.values, by_loss.inner_bytes);
-    for (int i = from; i < to; ++i) {
-      const SavedInBlock& left = is_split ? block(i).between_halves : block(i).saved;
-      hold(ends, left.values, left.inner_bytes);
+    if (end_of_split(step.part) == from) {
+      release(ends);
+      hold(ends, {}, chain_.bytes_of(block(to - 1).outputs));  // The gradients of outputs wait.
+      return;
     }
-    if (!is_split) hold(ends, {}, chain_.bytes_of(block(to - 1).outputs));
+    release({step.microbatch, step.part, kLoss});
+    for (int i = to - 1; i >= from; --i) {
+      const Holder holder{step.microbatch, step.part, i};
+      hold(holder, {}, comes_back(i, block(i).saved));
+      const SavedInBlock before = stays_in_backward(i, block(i).saved);
+      release(holder);
+      hold(holder, before.values, before.inner_bytes + block(i).first_half_extra_bytes);
+      release(holder);
+      const SavedInBlock left = stays_in_backward(i, block(i).between_halves);
+      hold(holder, left.values, left.inner_bytes);
+    }
+    release(ends);
+  }
+
+  // The form in which a block has saved tensors in its backward. Those that came back have memory
+  // of their own.
+  SavedInBlock stays_in_backward(int number, const SavedInBlock& saved) const {
+    if (decision_of(number) != MemoryDecision::recompute) return saved;
+    std::vector<int> inputs;
+    for (const int value : saved.values)
+      if (contains(block(number).inputs, value)) inputs.push_back(value);
+    return {inputs, comes_back(number, saved), 0};
+  }
+
+  void second_half(const PipelineStep& step) {
+    const auto [from, to] = cut_.blocks_of(step.part);
+    if (end_of_split(step.part) != from) {
+      for (int i = from; i < to; ++i) release({step.microbatch, step.part, i});
+      return;
+    }
+    backward(step);
   }
 
   const PipelinePlan& plan_;
@@ -198,7 +236,8 @@ Json MeasuredChain::to_json() const {
                               {"needs_input_gradient", block.needs_input_gradient},
                               {"saved", saved_json(block.saved)},
                               {"saved_by_loss", saved_json(block.saved_by_loss)},
-                              {"between_halves", saved_json(block.between_halves)}});
+                              {"between_halves", saved_json(block.between_halves)},
+                              {"first_half_extra_bytes", block.first_half_extra_bytes}});
   return json;
 }
 
@@ -207,15 +246,17 @@ MeasuredChain MeasuredChain::from_json(const Json& json) {
   chain.value_bytes = json.at("value_bytes").get<std::vector<int64_t>>();
   chain.least_moved_bytes = json.at("least_moved_bytes").get<int64_t>();
   for (const Json& block : json.at("blocks"))
-    chain.blocks.push_back({.name = block.at("name").get<std::string>(),
-                            .forward_seconds = block.at("forward_seconds").get<double>(),
-                            .backward_seconds = block.at("backward_seconds").get<double>(),
-                            .inputs = block.at("inputs").get<std::vector<int>>(),
-                            .outputs = block.at("outputs").get<std::vector<int>>(),
-                            .needs_input_gradient = block.at("needs_input_gradient").get<bool>(),
-                            .saved = saved_from(block.at("saved")),
-                            .saved_by_loss = saved_from(block.at("saved_by_loss")),
-                            .between_halves = saved_from(block.at("between_halves"))});
+    chain.blocks.push_back(
+        {.name = block.at("name").get<std::string>(),
+         .forward_seconds = block.at("forward_seconds").get<double>(),
+         .backward_seconds = block.at("backward_seconds").get<double>(),
+         .inputs = block.at("inputs").get<std::vector<int>>(),
+         .outputs = block.at("outputs").get<std::vector<int>>(),
+         .needs_input_gradient = block.at("needs_input_gradient").get<bool>(),
+         .saved = saved_from(block.at("saved")),
+         .saved_by_loss = saved_from(block.at("saved_by_loss")),
+         .between_halves = saved_from(block.at("between_halves")),
+         .first_half_extra_bytes = block.at("first_half_extra_bytes").get<int64_t>()});
   return chain;
 }
 

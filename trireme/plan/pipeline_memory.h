@@ -31,6 +31,9 @@ struct MeasuredBlock {
   // there (parallel/pipeline/split_backward.h). It counts if the input needs a gradient: otherwise
   // the whole backward is in the second half.
   SavedInBlock between_halves;
+  // The bytes by which the first half, at its peak, exceeds those that are saved before it: the
+  // gradients that are kept come before the tensors go that nobody needs any more.
+  int64_t first_half_extra_bytes = 0;
 };
 
 // The blocks of a model with the tensors that go from block to block. Tensors that share memory
@@ -66,7 +69,9 @@ std::vector<ActivationCost> activation_costs(const MeasuredChain& chain,
 
 // The most bytes of activations that a stage holds at a time: saved tensors, and the inputs and
 // outputs of its parts, which the runner holds. It runs the steps of the stage on paper. A block
-// that is swapped is predicted to be away from its forward to its backward. `decisions`: as above.
+// that is swapped is predicted to be away from its forward to its backward. The first half of a
+// split backward brings back a block's activations, and those that the second half needs stay
+// until then. `decisions`: as above.
 int64_t peak_activations(const PipelinePlan& plan, const Partition& cut,
                          const MeasuredChain& chain, const std::vector<MemoryDecision>& decisions,
                          int stage);

@@ -40,6 +40,9 @@ class RecomputedPass::Repetition {
   at::Tensor get(size_t block, size_t index) {
     const std::lock_guard lock(mutex_);
     RepeatedRun& run = *runs_[block];
+    if (run.stays(index)) return run.take(index);
+    if (FirstOfTwoBackwards::is_running() && runs_.size() > 1)
+      throw Error(ErrorCode::internal, "tensor", "a pass of several blocks has one backward");
     run.keeper().tell_use();
     const int task = torch::autograd::get_current_graph_task_id();
     if (task != graph_task_) begin_again();
@@ -56,6 +59,12 @@ class RecomputedPass::Repetition {
       }
     }
     return run.take(index);
+  }
+
+  // The graph has let go of a tensor.
+  void forget(size_t block, size_t index) {
+    const std::lock_guard lock(mutex_);
+    runs_[block]->forget(index);
   }
 
  private:
@@ -102,7 +111,7 @@ class RecomputedPass::Repetition {
     if (!torch::autograd::get_current_graph_task_keep_graph()) runs_[block]->forget_inputs();
   }
 
-  std::mutex mutex_;
+  std::recursive_mutex mutex_;  // A repetition may end a graph, and with it tensors of this pass.
   std::vector<std::unique_ptr<RepeatedRun>> runs_;  // [block] Null for blocks without steps.
   const std::shared_ptr<const std::vector<RecomputeStep>> steps_;
   size_t next_ = 0;
@@ -116,6 +125,7 @@ class RecomputedPass::Saved : public SavedTensor {
  public:
   Saved(std::shared_ptr<RecomputedPass> pass, size_t block, size_t index)
       : pass_(std::move(pass)), block_(block), index_(index) {}
+  ~Saved() override { pass_->forget(block_, index_); }
   at::Tensor get() override { return pass_->get(block_, index_); }
 
  private:
@@ -144,6 +154,8 @@ std::vector<at::Tensor> RecomputedPass::run(size_t place, const RecomputedBlock&
 at::Tensor RecomputedPass::get(size_t place, size_t index) {
   return repetition_->get(place, index);
 }
+
+void RecomputedPass::forget(size_t place, size_t index) { repetition_->forget(place, index); }
 
 RecomputedBlock::RecomputedBlock(RecomputeSetting setting)
     : block_(std::make_shared<RepeatedBlock>(RepeatedBlock{std::move(setting)})) {}

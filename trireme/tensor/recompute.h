@@ -68,6 +68,10 @@ struct RecomputeStep {
 // 2019, "Optimal checkpointing for heterogeneous chains", arXiv 1911.13214, section 4. Gradients
 // are as RecomputedBlock's, and so are errors.
 //
+// The first of two backwards (FirstOfTwoBackwards) is only for passes of one block, such as those
+// of RecomputedBlock. It runs forward again, once. Then the input goes, and each tensor stays
+// until the graph lets go of it.
+//
 // The thread that runs forward makes the object; its graph holds it.
 class RecomputedPass : public std::enable_shared_from_this<RecomputedPass> {
  public:
@@ -88,6 +92,7 @@ class RecomputedPass : public std::enable_shared_from_this<RecomputedPass> {
   class Repetition;
 
   at::Tensor get(size_t place, size_t index);
+  void forget(size_t place, size_t index);
 
   const std::unique_ptr<Repetition> repetition_;
 };

@@ -69,9 +69,10 @@ bool any_moved(const std::vector<TensorVersion>& versions) {
 struct RepeatedRun::Form {
   explicit Form(const at::Tensor& tensor)
       : sizes(tensor.sizes().vec()), dtype(tensor.scalar_type()) {}
-  bool operator==(const Form&) const = default;
+  bool operator==(const Form& other) const { return sizes == other.sizes && dtype == other.dtype; }
   std::vector<int64_t> sizes;
   at::ScalarType dtype;
+  bool is_forgotten = false;  // Nobody will ask for the tensor.
 };
 
 // An input as the first run had it. Its values may have gone since.
@@ -104,6 +105,10 @@ struct RepeatedRun::Input {
 
 struct RepeatedRun::Result {
   explicit Result(const at::Tensor& saved) : tensor(saved.tensor_data()), version(saved) {}
+  void forget() {
+    hold.release();
+    tensor.reset();
+  }
   at::Tensor tensor;  // Undefined after its use.
   TensorVersion version;
   ActivationBytes::Hold hold;
@@ -136,7 +141,9 @@ class RepeatedRun::SavingRun : public SavedTensorKeeper {
     if (results.size() == run_.forms_.size() || Form(tensor) != run_.forms_[results.size()])
       refuse();
     results.emplace_back(tensor);
-    if (tensor.has_storage())
+    if (run_.forms_[results.size() - 1].is_forgotten)
+      results.back().forget();
+    else if (tensor.has_storage())
       results.back().hold = run_.keeper_->bytes->hold(results.back().tensor.storage());
     if (ends_early_ && results.size() == run_.forms_.size()) throw AllIsSaved();
     // A forward that computes gradients itself asks for it during this run.
@@ -322,7 +329,11 @@ std::optional<RepeatedRun::Value> RepeatedRun::repeat(Value* inputs, Purpose pur
     }
   }
   if (saves && saving.results.size() != forms_.size()) saving.refuse();
-  if (saves) results_ = std::move(saving.results);
+  if (saves) {
+    results_ = std::move(saving.results);
+    results_stay_ = FirstOfTwoBackwards::is_running();
+    if (results_stay_) forget_inputs();  // There will be no other repetition.
+  }
   return value;
 }
 
@@ -333,9 +344,16 @@ bool RepeatedRun::has(size_t index) const {
 }
 
 at::Tensor RepeatedRun::take(size_t index) {
-  const Result used = std::move(results_.at(index));
-  used.version.check(keeper_->place);
+  Result& result = results_.at(index);
+  result.version.check(keeper_->place);
+  if (results_stay_) return result.tensor;
+  const Result used = std::move(result);
   return used.tensor;
+}
+
+void RepeatedRun::forget(size_t index) {
+  forms_[index].is_forgotten = true;
+  if (index < results_.size()) results_[index].forget();
 }
 
 }  // namespace trireme

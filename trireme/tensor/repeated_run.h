@@ -49,7 +49,11 @@ class RepeatedRun {
   bool has_ended() const { return has_ended_; }  // The first run.
   // Whether a repetition has saved a tensor that has not been taken since.
   bool has(size_t index) const;
+  // A tensor that a repetition has saved in the first of two backwards: it may be taken again.
+  bool stays(size_t index) const { return results_stay_ && has(index); }
   at::Tensor take(size_t index);
+  // Nobody will ask for the tensor any more.
+  void forget(size_t index);
   void forget_saved();
   void forget_inputs();
   const KeeperSetting& keeper() const { return *keeper_; }
@@ -81,6 +85,7 @@ class RepeatedRun {
   std::vector<ActivationBytes::Hold> input_holds_;
   std::vector<Form> forms_;      // [index] The tensors that the first run saved.
   std::vector<Result> results_;  // [index] Those of the last repetition.
+  bool results_stay_ = false;
 };
 
 }  // namespace trireme

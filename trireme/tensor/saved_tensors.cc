@@ -12,6 +12,7 @@ namespace trireme {
 namespace {
 
 thread_local SavedTensorKeeper* threads_keeper = nullptr;
+thread_local int first_of_two_backwards = 0;
 
 class KeeperHooks : public torch::autograd::SavedVariableHooks {
  public:
@@ -51,6 +52,10 @@ SavedTensorScope::SavedTensorScope(SavedTensorKeeper* keeper) : previous_(thread
   threads_keeper = keeper;
 }
 SavedTensorScope::~SavedTensorScope() { threads_keeper = previous_; }
+
+FirstOfTwoBackwards::FirstOfTwoBackwards() { ++first_of_two_backwards; }
+FirstOfTwoBackwards::~FirstOfTwoBackwards() { --first_of_two_backwards; }
+bool FirstOfTwoBackwards::is_running() { return first_of_two_backwards > 0; }
 
 TensorVersion::TensorVersion(const at::Tensor& tensor)
     : counter_(torch::autograd::impl::version_counter(tensor)),

@@ -44,6 +44,19 @@ class SavedTensorScope {
   SavedTensorKeeper* previous_;
 };
 
+// While it lives, the backward that the calling thread runs is the first of two through one graph,
+// each of which runs some operations (pipeline/split_backward.h). Tensors that it brings back into
+// memory stay there until the graph lets go of them, so the second one need not bring them back
+// again.
+class FirstOfTwoBackwards {
+ public:
+  FirstOfTwoBackwards();
+  ~FirstOfTwoBackwards();  // Runs on the thread that made the object.
+  FirstOfTwoBackwards(const FirstOfTwoBackwards&) = delete;
+  FirstOfTwoBackwards& operator=(const FirstOfTwoBackwards&) = delete;
+  static bool is_running();
+};
+
 // The version of a tensor at one moment. Operations in place count it up. LibTorch does not
 // compare versions where tensors have hooks, so keepers do.
 class TensorVersion {

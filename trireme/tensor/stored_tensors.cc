@@ -28,14 +28,22 @@ class Stored : public SavedTensor {
 
   at::Tensor get() override {
     version_.check(setting_->place);
-    setting_->tell_use();
     const at::NoGradGuard no_grad;
-    return at::empty({0}, options_).set_(stored_->get(), offset_, sizes_, strides_);
+    return at::empty({0}, options_).set_(storage(), offset_, sizes_, strides_);
   }
 
  private:
+  c10::Storage storage() {
+    if (staying_) return staying_;
+    setting_->tell_use();
+    c10::Storage storage = stored_->get();
+    if (FirstOfTwoBackwards::is_running()) staying_ = storage;
+    return storage;
+  }
+
   std::shared_ptr<const KeeperSetting> setting_;
   std::shared_ptr<StoredStorage> stored_;
+  c10::Storage staying_;  // From the first of two backwards on.
   TensorVersion version_;
   at::TensorOptions options_;
   std::vector<int64_t> sizes_, strides_;
@@ -62,6 +70,8 @@ class Bfloat16Storage : public StoredStorage {
       const AllocationScope ordinary(nullptr);  // It is no gradient of a parameter.
       whole_ = small_.to(at::kFloat);
       whole_hold_ = bytes_->hold(whole_.storage());
+      hold_.release();  // Nobody needs the small copy any more.
+      small_.reset();
     }
     return whole_.storage();
   }

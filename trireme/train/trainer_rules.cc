@@ -6,7 +6,6 @@
 #include <trireme/base/error_parts.h>
 #include <trireme/config/value.h>
 #include <trireme/plan/mesh_plan.h>
-#include <trireme/plan/pipeline_decisions.h>
 #include <trireme/plan/strategy.h>
 #include <trireme/train/refuse.h>
 #include <trireme/train/trainer_options.h>
@@ -87,10 +86,7 @@ void check_schedule_of(const TrainerOptions& o) {
 
 // Refuses a schedule that does not fit the stages.
 void check_division(const TrainerOptions& o) {
-  const plan::PipelinePlan pipeline = plan::pipeline_of(o.division);
-  if (o.division.mesh.pipeline > 1)
-    check_memory_of_schedule(
-        pipeline, {.policy = o.memory.policy, .rules = parse_memory_rules(o.memory.rules)});
+  plan::pipeline_of(o.division);  // Throws.
   if (o.division.mesh.divides_model() && o.resize.batch != "keep")
     refuse_option(fmt::format("elastic.batch is {} and mesh.pipeline or mesh.tensor is above 1",
                               o.resize.batch),

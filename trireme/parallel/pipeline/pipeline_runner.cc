@@ -230,13 +230,13 @@ void PipelineRunner::backward(const plan::PipelineStep& step, const Pass& pass) 
   if (step.task == PipelineTask::input_gradient) {
     live.split.emplace(
         live.outputs, gradients, live.inputs,
-        pipeline::WeightVisits{[this] { return keeper_.block_of_backward(); },
-                               [this](size_t block) { keeper_.enter_weights(block); }});
+        pipeline::SplitWatch{.block = [this] { return keeper_.block_of_backward(); },
+                             .before = [this](size_t block) { keeper_.enter_weights(block); },
+                             .hold = counting()});
     of_inputs = live.split->input_gradients();
     live.holds.clear();
     live.inputs.clear();
     live.outputs.clear();
-    if (counts_activations_) live.holds.push_back(memory_.hold(&live, live.split->kept_bytes()));
   } else {
     torch::autograd::variable_list roots, of_roots;
     for (size_t i = 0; i < live.outputs.size(); ++i)
@@ -264,6 +264,11 @@ void PipelineRunner::backward(const plan::PipelineStep& step, const Pass& pass) 
   }
   if (step.task == PipelineTask::backward) live_.erase({step.part, step.microbatch});
   keeper_.backward_ended();
+}
+
+std::function<ActivationBytes::Hold(const c10::Storage&)> PipelineRunner::counting() {
+  if (!counts_activations_) return {};
+  return [this](const c10::Storage& storage) { return memory_.hold(storage); };
 }
 
 void PipelineRunner::backward_weights(const plan::PipelineStep& step) {

@@ -74,6 +74,8 @@ class PipelineRunner {
   void forward(const plan::PipelineStep& step, const Pass& pass, Contribution& mine);
   void backward(const plan::PipelineStep& step, const Pass& pass);
   void backward_weights(const plan::PipelineStep& step);
+  // Counts the gradients between the halves of a split backward.
+  std::function<ActivationBytes::Hold(const c10::Storage&)> counting();
   void begin_backward(const plan::PipelineStep& step);
   Tensors inputs_of(const plan::PipelineStep& step, const Batch& batch);
   Tensors run_blocks(const PipelinePart& part, Tensors tensors, const Pass& pass, int microbatch);

@@ -9,6 +9,9 @@
 #include <trireme/parallel/pipeline/backward_graph.h>
 #include <trireme/parallel/pipeline/gradient_sums.h>
 #include <trireme/parallel/pipeline/split_backward.h>
+#include <trireme/tensor/saved_tensors.h>
+#include <algorithm>
+#include <iterator>
 #include <set>
 
 namespace trireme::pipeline {
@@ -57,6 +60,8 @@ struct EngineStart {
   edge_list edges;
   variable_list gradients;
 
+  std::vector<ActivationBytes::Hold> holds;  // They end before the gradients do.
+
   void add(const Edge& edge, at::Tensor gradient) {
     if (!gradient.defined()) return;
     edges.push_back(edge);
@@ -75,21 +80,31 @@ struct DeferredNode {
   Edge node;
   std::vector<std::pair<size_t, Edge>> edges;  // Those that wait, by their position.
   variable_list gradients;                     // The ones that arrived at the operation.
-  size_t block = 0;                            // See WeightVisits.
+  std::vector<ActivationBytes::Hold> holds;
+  size_t block = 0;  // See SplitWatch.
 };
+
+std::vector<ActivationBytes::Hold> holds_of(const variable_list& gradients,
+                                            const SplitWatch& watch) {
+  std::vector<ActivationBytes::Hold> holds;
+  for (const at::Tensor& gradient : gradients)
+    if (watch.hold && gradient.has_storage()) holds.push_back(watch.hold(gradient.storage()));
+  return holds;
+}
 
 // Keeps the gradients that arrive at an operation.
 class KeepHook : public torch::autograd::FunctionPreHook {
  public:
-  KeepHook(DeferredNode& node, const WeightVisits& visits) : node_(node), visits_(visits) {}
+  KeepHook(DeferredNode& node, const SplitWatch& watch) : node_(node), watch_(watch) {}
   variable_list operator()(const variable_list& gradients) override {
-    if (visits_.block) node_.block = visits_.block();
+    if (watch_.block) node_.block = watch_.block();
+    node_.holds = holds_of(gradients, watch_);
     return node_.gradients = gradients;
   }
 
  private:
   DeferredNode& node_;
-  const WeightVisits& visits_;
+  const SplitWatch& watch_;
 };
 
 // Reports that the second half comes to an operation.
@@ -159,7 +174,7 @@ struct SplitBackward::State {
   std::vector<DeferredNode> deferred;
   edge_list others;  // Those that the first half runs to the end.
   int at_once = 0, deferred_count = 0;
-  WeightVisits visits;
+  SplitWatch watch;
 
   void sort(const BackwardGraph& graph);
   // The graph of the first half is the graph without the edges that wait.
@@ -177,7 +192,7 @@ void SplitBackward::State::sort(const BackwardGraph& graph) {
       others.push_back(node.node);
       continue;
     }
-    DeferredNode one{node.node, {}, {}, 0};
+    DeferredNode one{node.node, {}, {}, {}, 0};
     for (const size_t k : node.deferred)
       one.edges.emplace_back(k, node.node.function->next_edge(k));
     deferred.push_back(std::move(one));
@@ -188,7 +203,7 @@ void SplitBackward::State::sort(const BackwardGraph& graph) {
 void SplitBackward::State::prepare_first() {
   for (DeferredNode& one : deferred) {
     for (const auto& [k, edge] : one.edges) one.node.function->next_edges()[k] = Edge();
-    one.node.function->add_pre_hook(std::make_unique<KeepHook>(one, visits));
+    one.node.function->add_pre_hook(std::make_unique<KeepHook>(one, watch));
   }
   for (const Edge& other : others) {
     // Accumulators outlive the graph and save nothing.
@@ -208,8 +223,9 @@ void SplitBackward::State::prepare_second() {
   for (DeferredNode& one : deferred) {
     cut_edges(*one.node.function);
     for (auto& [k, edge] : one.edges) one.node.function->next_edges()[k] = std::move(edge);
-    if (visits.before)
-      one.node.function->add_pre_hook(std::make_unique<VisitHook>(visits.before, one.block));
+    if (watch.before)
+      one.node.function->add_pre_hook(std::make_unique<VisitHook>(watch.before, one.block));
+    std::ranges::move(one.holds, std::back_inserter(second.holds));
     for (size_t i = 0; i < one.gradients.size(); ++i)
       second.add({one.node.function, static_cast<uint32_t>(i)}, one.gradients[i]);
   }
@@ -217,9 +233,9 @@ void SplitBackward::State::prepare_second() {
 }
 
 SplitBackward::SplitBackward(const Tensors& outputs, const Tensors& gradients,
-                             const Tensors& inputs, WeightVisits visits)
+                             const Tensors& inputs, SplitWatch watch)
     : state_(std::make_unique<State>()) {
-  state_->visits = std::move(visits);
+  state_->watch = std::move(watch);
   check_split_inputs(inputs);
   check_split_outputs(outputs, gradients);
   state_->inputs = inputs;
@@ -235,6 +251,7 @@ SplitBackward::SplitBackward(const Tensors& outputs, const Tensors& gradients,
     const bool waits = graph.waits(roots.edges[i].function.get());
     (waits ? state_->second : state_->first).add(roots.edges[i], roots.gradients[i]);
   }
+  state_->second.holds = holds_of(state_->second.gradients, state_->watch);
   state_->sort(graph);
 }
 SplitBackward::~SplitBackward() = default;
@@ -255,6 +272,7 @@ Tensors SplitBackward::input_gradients() {
       ~HooksOff() { state.remove_hooks(); }
     } hooks_off{state};
     state.prepare_first();
+    const FirstOfTwoBackwards first;
     state.first.run(/*keep_graph=*/true);
     result = apart.take();
   }

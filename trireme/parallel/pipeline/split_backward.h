@@ -12,6 +12,7 @@
 // the user's own, and operations with hooks, which must run only once.
 #pragma once
 #include <trireme/data/batch.h>
+#include <trireme/tensor/activation_bytes.h>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -19,11 +20,14 @@
 
 namespace trireme::pipeline {
 
-// The way of the second half through the blocks of the part, for those who prepare their
-// parameters. A deferred operation belongs to the block in which the first half came to it.
-struct WeightVisits {
+// Code around the halves. Each function may be empty. The first two are for those who prepare the
+// parameters of blocks: a deferred operation belongs to the block in which the first half came to
+// it.
+struct SplitWatch {
   std::function<size_t()> block;       // The block of the first half.
   std::function<void(size_t)> before;  // The second half comes to an operation of this block.
+  // Counts a gradient from its arrival at a deferred operation to the end of the second half.
+  std::function<ActivationBytes::Hold(const c10::Storage&)> hold;
 };
 
 // One object for each micro-batch. One thread at a time uses it; both halves run on the thread
@@ -36,7 +40,7 @@ class SplitBackward {
   // Throws Error(invalid_argument) if an input is undefined, is not a leaf or is there twice, or
   // if the gradients do not fit the outputs.
   SplitBackward(const Tensors& outputs, const Tensors& gradients, const Tensors& inputs,
-                WeightVisits visits = {});
+                SplitWatch watch = {});
   ~SplitBackward();
   SplitBackward(SplitBackward&&) noexcept;
   SplitBackward& operator=(SplitBackward&&) noexcept;
@@ -44,7 +48,8 @@ class SplitBackward {
   // The first half. Returns a gradient for each input, undefined where it got none; the `grad` of
   // the inputs stays as it was. Parameters of operations that are computed at once get their
   // gradients now. The graph is used up: what the second half does not need is freed while this
-  // runs, and no other backward may go through it.
+  // runs, and no other backward may go through it. Saved tensors that come back into memory stay
+  // there if the second half needs them (FirstOfTwoBackwards).
   // Throws Error(invalid_argument) when called again.
   Tensors input_gradients();
   // The second half. Adds to the `grad` of all other parameters, as backward() does, those of the
