@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <trireme/comm/dtype.h>
+#include <trireme/parallel/boxes.h>
 #include <trireme/parallel/mesh/keep_shards.h>
 #include <trireme/tensor/hollow.h>
 #include <map>
@@ -57,7 +58,8 @@ template <typename Net>
 class Kept {
  public:
   Kept(std::shared_ptr<Group> group, int level, const OptimizerFactory& optimizer,
-       std::shared_ptr<Net> made = std::make_shared<Net>(), plan::BucketOptions buckets = {})
+       std::shared_ptr<Net> made = std::make_shared<Net>(), plan::BucketOptions buckets = {},
+       OffloadOptions offload = {})
       : net(std::move(made)), group_(std::move(group)) {
     ParameterKeeperSetting setting;
     for (const auto& [name, tensor] : state_of(*net).parameters)
@@ -66,6 +68,7 @@ class Kept {
     setting.replicas = group_;
     setting.optimizer = optimizer;
     setting.buckets = buckets;
+    setting.offload = std::move(offload);
     setting.blocks = net->blocks();
     bool enters = false;
     for (const Block& block : setting.blocks) {

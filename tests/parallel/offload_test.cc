@@ -1,5 +1,6 @@
 // Engines whose optimizer state, and parameters, lie in files.
 #include "engines.h"
+#include "kept.h"
 
 #include <sys/mman.h>
 #include <torch/optim.h>
@@ -8,6 +9,7 @@
 
 #include <sys/stat.h>
 #include <trireme/parallel/file_tensors.h>
+#include <trireme/parallel/offloaded_model.h>
 #include <trireme/parallel/shared/gradient_files.h>
 #include <trireme/tensor/replica_random.h>
 #include <unistd.h>
@@ -244,6 +246,52 @@ TEST_F(Offload, GradientsLieInTheirFileAndLeaveMemoryInBackward) {
   EXPECT_LT(left.here, left.all / 8);
   for (size_t i = 0; i < parameters.size(); ++i)
     EXPECT_TRUE(at::equal(gradients[i], expected[i].grad())) << parameters[i].name;
+}
+
+// A part of a model: parameters, gradients and state between the steps, and gradients before the
+// exchange. Level 0 is that of a stage without replicas.
+TEST_F(Offload, LeavesLittleOfAPartInMemory) {
+  for (const int level : {0, 1, 2, 3}) {
+    const auto groups = thread_groups(level == 0 ? 1 : 2);
+    on_ranks(groups, [&](Group& group) {
+      ReplicaRandom random(1);
+      tests::Kept<Blocks> kept(groups[static_cast<size_t>(group.rank())], level, Adam{},
+                               std::make_shared<Blocks>(), {}, offload_of(options("parameters")));
+      for (int64_t step = 0; step < 2; ++step) {
+        kept.compute(data(step), 2);
+        std::vector<at::Tensor> gradients;
+        for (const auto& named :
+             level == 1 ? state_of(*kept.net).parameters : kept.keeper->updated())
+          if (named.tensor.grad().defined()) gradients.push_back(named.tensor.grad());
+        const Residence computed = residence_of(gradients);
+        EXPECT_GT(computed.all, (kBlocks - 3) * kWidth * kWidth * 4 / group.size());
+        EXPECT_LT(computed.here, computed.all / 3) << level;
+        kept.keeper->drop_gradients();
+
+        kept.step(data(step), 2);
+        std::vector<at::Tensor> all;
+        for (const StateEntry& entry : kept.state().tensors) all.push_back(entry.tensor);
+        const Residence after = residence_of(all);
+        EXPECT_LT(after.here, after.all / 10) << level;
+      }
+    });
+  }
+}
+
+// Rows of level 3 that are in files come and go with their blocks, and none of them stays.
+TEST_F(Offload, RowsComeWithTheirBlocks) {
+  const auto groups = thread_groups(2);
+  on_ranks(groups, [&](Group& group) {
+    ReplicaRandom random(1);
+    tests::Kept<Blocks> kept(groups[static_cast<size_t>(group.rank())], 3, Adam{},
+                             std::make_shared<Blocks>(), {}, offload_of(options("parameters")));
+    std::vector<at::Tensor> rows;
+    for (const auto& [name, tensor] : kept.keeper->updated()) rows.push_back(tensor);
+    const at::Tensor output = kept.forward(data(0).x);
+    const Residence after_forward = residence_of(rows);
+    EXPECT_LT(after_forward.here, after_forward.all / 2);
+    EXPECT_EQ(output.size(1), 4);
+  });
 }
 
 TEST_F(Offload, LeavesNothingInItsFolder) {
