@@ -1,13 +1,10 @@
 // Runs of the Trainer whose ranks divide their state: the losses of one device, and checkpoints
 // that any other run can load.
-#include "jobs.h"
+#include "layouts.h"
 
 #include <torch/nn/modules/normalization.h>
 // This header must come after those of torch.
 #include <gmock/gmock.h>
-
-#include <trireme/parallel/nn/layer_norm.h>
-#include <trireme/parallel/nn/linear.h>
 
 #include "../base/expect_error.h"
 
@@ -18,8 +15,11 @@ using ::testing::HasSubstr;
 using tests::Chain;
 using tests::clouds;
 using tests::difference;
+using tests::Divided;
 using tests::fit;
 using tests::Folder;
+using tests::Layout;
+using tests::options_of;
 using tests::Tied;
 
 constexpr double kClose = 1e-10;
@@ -27,35 +27,6 @@ constexpr double kClose = 1e-10;
 Job chain(const OptimizerFactory& optimizer = Adam{.lr = 0.01}) {
   return tests::job<Chain>(optimizer);
 }
-
-// Layers that a tensor axis divides, with norms and a bias whose gradients its ranks add up.
-struct Divided : torch::nn::Module {
-  static constexpr int64_t kTokens = 4, kWidth = 6;
-  at::Tensor forward(const at::Tensor& x) { return output_of(blocks(), {x}); }
-  std::vector<Block> blocks() {
-    return {{"in",
-             {in.ptr()},
-             [this](const Tensors& x) { return Tensors{in(x[0]).view({-1, kTokens, kWidth})}; }},
-            {"middle",
-             {norm.ptr(), columns.ptr(), rows.ptr()},
-             [this](const Tensors& x) {
-               const at::Tensor tokens = nn::divide_tokens(x[0], norm->ranks());
-               const at::Tensor inner = at::tanh(columns(norm(tokens)));
-               return Tensors{nn::gather_tokens(tokens + rows(inner), norm->ranks())};
-             }},
-            {"out", {out.ptr()}, [this](const Tensors& x) {
-               return Tensors{out(x[0].reshape({x[0].size(0), -1}))};
-             }}};
-  }
-  torch::nn::Linear in = register_module("in", torch::nn::Linear(5, kTokens* kWidth));
-  nn::SequenceLayerNorm norm = register_module("norm", nn::SequenceLayerNorm(kWidth));
-  nn::ColumnLinear columns = register_module(
-      "columns",
-      nn::ColumnLinear(nn::ColumnLinearOptions{.in = kWidth, .out = 11, .takes_tokens = true}));
-  nn::RowLinear rows = register_module(
-      "rows", nn::RowLinear(nn::RowLinearOptions{.in = 11, .out = kWidth, .gives_tokens = true}));
-  torch::nn::Linear out = register_module("out", torch::nn::Linear(kTokens* kWidth, 3));
-};
 
 // Blocks whose weights are computed from parameters, so backward needs the parameters' values to
 // get the gradients of weights; and norms, whose gradients belong to the first half of a backward.
@@ -84,26 +55,6 @@ struct Computed : torch::nn::Module {
   std::vector<torch::nn::Linear> layers;
   std::vector<torch::nn::LayerNorm> norms;
 };
-
-struct Layout {
-  int ranks = 1, level = 0, stages = 1, tensor = 1;
-  std::string schedule = "1f1b";
-  std::string describe() const {
-    return fmt::format("{} ranks, level {}, {} stages, {}, tensor axis {}", ranks, level, stages,
-                       schedule, tensor);
-  }
-};
-TrainerOptions options_of(const Layout& layout) {
-  TrainerOptions options = tests::options(layout.ranks);
-  if (layout.level == 0 && layout.stages == 1 && layout.tensor == 1) return options;
-  options.strategy = layout.stages > 1 ? "pipeline" : layout.tensor > 1 ? "tensor" : "sharded";
-  options.division.mesh.pipeline = layout.stages;
-  options.division.mesh.tensor = layout.tensor;
-  options.division.pipeline.schedule = layout.schedule;
-  options.division.shard.level = layout.level;
-  options.share_parameters = false;
-  return options;
-}
 
 // 31 samples for evaluation and 90 for training: uneven shares, and an uneven last batch.
 Report run(const TrainerOptions& options, const Job& job = chain()) {
