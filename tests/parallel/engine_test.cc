@@ -36,7 +36,7 @@ std::string refusal(const std::string& name, Strategy strategy = a_strategy()) {
 TEST(StrategyRegistry, ListsTheStrategiesThatComeWithTriremeInOrder) {
   const std::vector<std::string> names = strategy_names();
   EXPECT_TRUE(std::ranges::is_sorted(names));
-  for (const char* name : {"one_device", "mirrored", "multi_worker"})
+  for (const char* name : {"one_device", "mirrored", "multi_worker", "central_storage"})
     EXPECT_THAT(names, Contains(name));
 }
 

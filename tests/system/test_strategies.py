@@ -11,6 +11,8 @@ QUICK = ("--set", "model.name=mlp", "--set", "model.hidden=[64,32]", "--set",
 SAME_TRAINING = {
     "mirrored-2": ("--set", "strategy.name=mirrored", "--set", "strategy.replicas=2"),
     "mirrored-3": ("--set", "strategy.name=mirrored", "--set", "strategy.replicas=3"),
+    "central_storage-2": ("--set", "strategy.name=central_storage", "--set",
+                          "strategy.replicas=2"),
     "mirrored-3-ring": ("--set", "strategy.name=mirrored", "--set", "strategy.replicas=3", "--set",
                         "strategy.all_reduce=ring"),
     "multi_worker-2": ("--workers", "2", "--set", "strategy.name=multi_worker"),

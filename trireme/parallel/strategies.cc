@@ -1,3 +1,4 @@
+#include <trireme/base/error.h>
 #include <trireme/config/registry.h>
 #include <trireme/parallel/data_parallel_engine.h>
 #include <trireme/parallel/engine.h>
@@ -33,17 +34,33 @@ std::unique_ptr<Engine> make_sharded_engine(const EngineSetting& setting) {
   return make_mesh_engine(setting);
 }
 
+// The shared exchange keeps one copy of parameters and state for the replicas of a process. Where
+// it cannot, the word would promise too much.
+std::unique_ptr<Engine> make_central_storage_engine(const EngineSetting& setting) {
+  auto engine = make_data_parallel_engine(setting);
+  if (setting.group->size() > 1 && !engine->shares_parameters())
+    throw Error(
+        ErrorCode::unsupported, "parallel",
+        "strategy central_storage keeps all parameters once, and those of this model cannot "
+        "be shared: the optimizer is none of Trireme's, parameters lie in each other's "
+        "memory, or parameters of 16 bits have no masters",
+        "strategy.name=mirrored, whose replicas then have copies");
+  return engine;
+}
+
 // Each has its row in plan/strategy.cc too. The first three differ only
 // in where their ranks run, and the others in the axes of their mesh.
 config::Registry<Strategy>& known_strategies() {
   const auto features = [](const char* name) { return plan::features_of(name).value(); };
   static const Strategy data_parallel{make_data_parallel_engine, features("one_device")};
+  static const Strategy central{make_central_storage_engine, features("central_storage")};
   static const Strategy mesh{make_mesh_engine, features("pipeline"), needs_of_mesh};
   static const Strategy sharded{make_sharded_engine, features("sharded"), needs_of_mesh};
   static config::Registry<Strategy> known("strategy",
                                           {{"one_device", data_parallel},
                                            {"mirrored", data_parallel},
                                            {"multi_worker", data_parallel},
+                                           {"central_storage", central},
                                            {"pipeline", mesh},
                                            {"sharded", sharded},
                                            {"tensor", mesh}},

@@ -22,6 +22,14 @@ constexpr StrategyFeatures kDataParallel{.clip_norm = true,
                                          .sync_batch_norm = true,
                                          .memory = true,
                                          .offload = true};
+// Parameters are there once, so nothing may need copies of them.
+constexpr StrategyFeatures kCentral{.clip_norm = true,
+                                    .compression = true,
+                                    .loss_scaling = true,
+                                    .sync_batch_norm = true,
+                                    .memory = true,
+                                    .offload = true,
+                                    .averages = false};
 constexpr StrategyFeatures kOnMesh{.clip_norm = true,
                                    .loss_scaling = true,
                                    .memory = true,
@@ -41,6 +49,7 @@ const std::vector<Strategy>& shipped() {
       {"one_device", 1, 1, plan_data_parallel, kDataParallel},
       {"mirrored", 1, kAnyNumber, plan_data_parallel, kDataParallel},
       {"multi_worker", kAnyNumber, kAnyNumber, plan_data_parallel, kDataParallel},
+      {"central_storage", 1, kAnyNumber, plan_data_parallel, kCentral},
       {"pipeline", kAnyNumber, kAnyNumber, plan_mesh, kOnMesh},
       {"sharded", kAnyNumber, kAnyNumber, plan_sharded, kOnMesh},
       {"tensor", kAnyNumber, kAnyNumber, plan_mesh, kOnMesh},
@@ -89,7 +98,11 @@ EnginePlan plan_engine(const std::string& strategy, const DataParallelFacts& fac
 
 bool is_of_mesh(const std::string& strategy) {
   const Strategy* const row = find_shipped(strategy);
-  return row && row->plan != plan_data_parallel;
+  return row && row->features.divides;
+}
+
+bool is_in_threads(const std::string& strategy) {
+  return strategy == "mirrored" || strategy == "central_storage";
 }
 
 std::vector<std::string> strategies() {

@@ -9,14 +9,16 @@
 
 namespace trireme::plan {
 
-// "one_device", "mirrored" (threads of one process) and "multi_worker" (processes), and the names
-// that were added. Any thread.
+// The names that ship, such as "one_device", "mirrored" (threads of one process) and
+// "multi_worker" (processes), and those that were added. Any thread.
 std::vector<std::string> strategies();
 void add_strategy(const std::string& name, const StrategyFeatures& features);
 // Empty for a name of none of strategies().
 std::optional<StrategyFeatures> features_of(const std::string& strategy);
 // Whether the engine of that strategy, one that ships, has a mesh of plan::DivisionOptions.
 bool is_of_mesh(const std::string& strategy);
+// Whether all replicas of that strategy are threads of one process.
+bool is_in_threads(const std::string& strategy);
 
 // The plan with which the engine of that strategy starts. A strategy that was added has one that
 // lists no operations.

@@ -8,6 +8,7 @@
 #include <trireme/data/data_kinds.h>
 #include <trireme/models/family.h>
 #include <trireme/plan/collective_table.h>
+#include <trireme/plan/strategy.h>
 #include <trireme/run/config.h>
 #include <trireme/train/expectations.h>
 #include <algorithm>
@@ -115,11 +116,10 @@ void check_backend(const std::string& backend, const ResolvedStrategy& strategy)
                               "process, but there are {} workers",
                               strategy.workers),
                   "comm.backend=auto, shm, tcp or gloo");
-  if (backend != "auto" && backend != "threads" && strategy.name == "mirrored")
+  if (backend != "auto" && backend != "threads" && plan::is_in_threads(strategy.name))
     refuse_config(
-        fmt::format(
-            "comm.backend is {}, which connects processes, but strategy mirrored is one process",
-            backend),
+        fmt::format("comm.backend is {}, which connects processes, but strategy {} is one process",
+                    backend, strategy.name),
         "comm.backend=threads or auto, or strategy.name=multi_worker with --workers 2");
 }
 

@@ -174,7 +174,7 @@ auto rows_of_strategy() {
            .choices = [] { return config::with("auto", plan::strategies()); }}),
       config::row(&O::replicas, {.name = "strategy.replicas",
                                  .meaning = "Replicas in each worker; auto: 1, and for mirrored "
-                                            "one for each core (at most 8).",
+                                            "and central_storage one for each core (at most 8).",
                                  .range = config::from_to(1, 1024),
                                  .automatic = -1}),
       config::row(&O::share_parameters,

@@ -183,9 +183,19 @@ void check_features(const TrainerOptions& o, const std::string& strategy) {
   require_axis("tensor", mesh.tensor);
 }
 
+// Parameters are there once, or the word would promise too much.
+void check_central_storage(const TrainerOptions& o, const std::string& strategy) {
+  if (strategy == "central_storage" && !may_share_parameters(o))
+    refuse_option(
+        fmt::format("strategy.name is central_storage, which keeps all parameters once, and {}",
+                    o.share_parameters ? "inject.faults corrupts those of a single replica"
+                                       : "strategy.share_parameters is false"),
+        "strategy.name=mirrored, which may have copies");
+}
+
 int replicas_per_worker(const TrainerOptions& options, const std::string& strategy, int cores) {
   if (options.replicas > 0) return options.replicas;
-  if (strategy != "mirrored") return 1;
+  if (!plan::is_in_threads(strategy)) return 1;
   return std::min(cores > 0 ? cores : usable_cores(), kMostMirroredByDefault);
 }
 
@@ -220,6 +230,7 @@ ResolvedStrategy resolve_strategy(const TrainerOptions& options, int workers, in
       options.strategy == "auto" ? strategy_of_division(options.division) : options.strategy;
   resolved.name = plan::resolve_strategy(wanted, workers, options.replicas);
   check_features(options, resolved.name);
+  check_central_storage(options, resolved.name);
   resolved.workers = workers;
   resolved.replicas_per_worker = replicas_per_worker(options, resolved.name, cores);
   resolved.world_size = workers * resolved.replicas_per_worker;
