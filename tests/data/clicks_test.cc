@@ -34,7 +34,7 @@ std::string line(const std::map<int, std::string>& columns = {}) {
 
 TEST(Clicks, ReadsNumbersCategoriesAndLabels) {
   const Folder folder;
-  const std::string content = line({{2, "0"}, {3, "-2"}, {4, ""}, {5, "1000000"}, {15, "ff"}}) +
+  const std::string content = line({{2, "0"}, {3, "-2"}, {4, ""}, {5, "1000000"}, {16, "ff"}}) +
                               line({{1, "0"}, {40, ""}});
   for (const std::string& stored : {content, gzipped(content)}) {
     const ClickTable table = read_clicks(folder.write("clicks.tsv", stored));

@@ -17,7 +17,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 TEST(DataKinds, AreInTheOrderOfTheTable) {
-  EXPECT_THAT(data::data_sets(), ElementsAre("digits", "idx", "text"));
+  EXPECT_THAT(data::data_sets(), ElementsAre("digits", "idx", "text", "criteo"));
 }
 
 TEST(DataKinds, UseKeysThatHaveARowForThem) {

@@ -22,7 +22,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 const ModelOptions kSmall{
-    .name = "dlrm", .bottom = {6}, .top = {16, 8}, .rows = 40, .embedding_dim = 4};
+    .name = "dlrm", .bottom = {6}, .top = {16, 8}, .rows = 97, .embedding_dim = 8};
 const InputSpec kInput{{3}, 2, 5};
 
 Batch batch_of(int64_t samples, uint64_t seed) {
@@ -45,8 +45,8 @@ TEST(Dlrm, HasAsManyParametersAsItsFormulaSays) {
     for (const plan::TensorSpec& spec : parameter_shapes(options, input)) sum += spec.elements();
     return sum;
   };
-  // 5 tables; 3 -> 6 -> 4; 6 vectors have 15 pairs: 4 + 15 -> 16 -> 8 -> 2.
-  EXPECT_EQ(count(kSmall, kInput), 5 * 40 * 4 + linear(3, 6) + linear(6, 4) + linear(19, 16) +
+  // 5 tables; 3 -> 6 -> 8; 6 vectors have 15 pairs: 8 + 15 -> 16 -> 8 -> 2.
+  EXPECT_EQ(count(kSmall, kInput), 5 * 97 * 8 + linear(3, 6) + linear(6, 8) + linear(23, 16) +
                                        linear(16, 8) + linear(8, 2));
   EXPECT_EQ(count({.name = "dlrm"}, default_input({.name = "dlrm"})),
             26 * 10'000 * 16 + linear(13, 512) + linear(512, 256) + linear(256, 64) +
@@ -64,7 +64,7 @@ TEST(Dlrm, ComputesThePairsOfAllVectors) {
     return at::linear(x, p.at(name + ".weight"), p.at(name + ".bias"));
   };
   std::vector<at::Tensor> vectors{layer("bottom.1", layer("bottom.0", batch.data).relu()).relu()};
-  const at::Tensor rows = rows_of_categories(batch.tensor("categories"), 40);
+  const at::Tensor rows = rows_of_categories(batch.tensor("categories"), 97);
   for (int64_t i = 0; i < 5; ++i)
     vectors.push_back(
         p.at("embeddings." + std::to_string(i) + ".weight").index_select(0, rows.select(1, i)));
@@ -157,7 +157,7 @@ TEST(Dlrm, LearnsWithItsTablesOnServers) {
           TableServerOptions{.plan = plan,
                              .server = i,
                              .tables = {{.optimizer = {.rule = RowRule::adagrad, .lr = 0.05},
-                                         .init = {RowStart::uniform, 0.15, 1}}},
+                                         .init = {RowStart::uniform, 0.1, 1}}},
                              .consistency = {plan::Consistency::sync}}));
       endpoints.push_back(servers.back()->endpoint());
     }

@@ -15,6 +15,7 @@
 #include <trireme/parallel/nn/sharded_embedding.h>
 #include <trireme/parallel/servers/tables/table_client.h>
 #include <trireme/parallel/servers/tables/table_server.h>
+#include <trireme/parallel/servers/tables/table_wire.h>
 #include <limits>
 #include <thread>
 
@@ -324,20 +325,6 @@ TEST(ShardedEmbedding, SeveralEmbeddingsNeedOnePull) {
               HasSubstr("1 embeddings together, with 0 tensors"));
 }
 
-TEST(ShardedEmbedding, APushThatIsSentAgainCountsOnce) {
-  Servers servers(2, 1, {Consistency::async}, {.optimizer = {.lr = 1}});
-  const auto client = servers.client();
-  nn::ShardedEmbedding embedding = embedding_of(client);
-  embedding(at::arange(40, at::kLong)).sum().backward();
-  servers.all[1].reset();
-  for (int attempt = 0; attempt < 2; ++attempt)
-    message_of(ErrorCode::peer_lost, [&] { client->push(1, soon()); });
-  const TableServerFacts facts = servers.all[0]->facts();
-  EXPECT_EQ(facts.updates, 1);
-  EXPECT_EQ(facts.pushes, 2);
-  EXPECT_EQ(facts.repeated_pushes, 1);
-}
-
 TEST(ShardedEmbedding, NamesTheRowThatIsOutside) {
   const Servers servers(1, 3, {Consistency::async});
   const auto client = servers.client(2);
@@ -418,6 +405,29 @@ TEST(TableServers, RefuseOptionsThatDoNotFit) {
   EXPECT_THAT(message_of(ErrorCode::invalid_argument,
                          [] { Servers(1, 1, {Consistency::async}, {.evict_unused = -1}); }),
               HasSubstr("evict_unused of table 'ads'"));
+}
+
+TEST(TableServers, CountAPushOnceThatIsSentAgain) {
+  const Servers servers(1, 1, {Consistency::async}, {.optimizer = {.lr = 1}});
+  const auto client = servers.client();
+  const at::Tensor before = all_rows(client);
+  client->pull({{0, at::tensor({3}, at::kLong)}}, soon());  // The row gets memory.
+  net::ChannelOptions channel;
+  channel.service = "tables";
+  net::RequestClient again(servers.all[0]->endpoint(), servers.token, soon(), channel);
+  const int64_t row = 3;
+  const std::vector<float> ones(8, 1);
+  const servers::TableRequest push{
+      .call = servers::TableCall::push, .worker = 0, .clock = 0, .samples = 1, .tables = {0}};
+  const net::Message message{encode(push),
+                             {{{"", "int64", {1}, sizeof row}, &row},
+                              {{"", "float32", {1, 8}, 8 * sizeof(float)}, ones.data()}}};
+  for (int i = 0; i < 3; ++i) again.call(message, net::Places{}, soon(), "push");
+  const TableServerFacts facts = servers.all[0]->facts();
+  EXPECT_EQ(facts.updates, 1);
+  EXPECT_EQ(facts.pushes, 3);
+  EXPECT_EQ(facts.repeated_pushes, 2);
+  expect_near((before - all_rows(client))[3], at::ones({8}), 1e-6, "once");
 }
 
 TEST(TableServers, CountWhatTheyDo) {

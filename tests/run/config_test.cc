@@ -442,7 +442,7 @@ TEST_F(ConfigRules, TextNeedsAFileAndAModelOfTokens) {
   EXPECT_THAT(message("data: {name: digits, block: 9}"),
               HasSubstr("data.block is for data.name text"));
   EXPECT_THAT(message("data: {name: text, path: a, split_seed: 3}\nmodel: {name: gpt}"),
-              HasSubstr("data.split_seed is for data.name digits, idx"));
+              HasSubstr("data.split_seed is for data.name digits, idx, criteo"));
 }
 
 TEST_F(ConfigData, LeavesVocabularyAndContextToTheTextAndHoldsOutItsEnd) {

@@ -55,7 +55,7 @@ void resolve_gpt(ModelOptions& options) {
 }
 
 void check_tokens(const ModelOptions& options, const InputSpec& input) {
-  if (input.shape.size() != 1)
+  if (input.shape.size() != 1 || input.categories > 0)
     refuse_input(options, input, "a row of tokens",
                  "data.name=text, or model.name=cnn for images");
   if (input.shape[0] < 1 || input.shape[0] > options.context)

@@ -21,17 +21,25 @@ struct RowGradients {
 // Adds up gradients by row. Rows are in the order of their first occurrence.
 class RowSums {
  public:
-  explicit RowSums(int64_t width) : width_(static_cast<size_t>(width)) {}
+  // Room for so many rows, before it grows.
+  explicit RowSums(int64_t width, size_t rows = 0)
+      : width_(static_cast<size_t>(width)), places_(rows) {
+    rows_.reserve(rows);
+    sums_.reserve(rows * width_);
+  }
 
   void add(const RowGradients& gradients, float factor = 1) {
     for (size_t i = 0; i < gradients.rows.size(); ++i) {
       const auto next = static_cast<uint32_t>(rows_.size());
       const uint32_t at = places_.find_or_add(gradients.rows[i], next);
+      const float* const from = gradients.of(i);
       if (at == next) {
         rows_.push_back(gradients.rows[i]);
-        sums_.resize(sums_.size() + width_);
+        sums_.insert(sums_.end(), from, from + width_);
+        if (factor != 1)
+          for (size_t k = sums_.size() - width_; k < sums_.size(); ++k) sums_[k] *= factor;
+        continue;
       }
-      const float* const from = gradients.of(i);
       float* const to = sums_.data() + at * width_;
       for (size_t k = 0; k < width_; ++k) to[k] += factor * from[k];
     }

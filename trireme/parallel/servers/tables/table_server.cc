@@ -184,7 +184,11 @@ void TableServer::Impl::apply_gathered() {
   double samples = 0;
   for (const auto& [worker, push] : pushes) samples += static_cast<double>(push.samples);
   for (size_t table = 0; table < tables.size(); ++table) {
-    servers::RowSums sums(tables[table].spec().width);
+    size_t rows = 0;
+    for (const auto& [worker, push] : pushes)
+      for (const RowGradients& each : push.tables)
+        if (each.table == table) rows += each.rows.size();
+    servers::RowSums sums(tables[table].spec().width, rows);
     for (const auto& [worker, push] : pushes)
       for (const RowGradients& each : push.tables)
         if (each.table == table)
