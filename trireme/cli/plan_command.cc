@@ -7,6 +7,7 @@
 #include <trireme/run/engine_plan.h>
 #include <trireme/run/places.h>
 #include <algorithm>
+#include <optional>
 
 namespace trireme::cli {
 namespace {
@@ -14,6 +15,7 @@ namespace {
 struct PlanArguments {
   ConfigSource source;
   int workers = 1;
+  std::optional<int> ps;
   Launchers launchers;
   int64_t batches = 0;
   bool json = false;
@@ -60,7 +62,10 @@ plan::CollectivePlan rounds_of(const plan::EnginePlan& plan, const plan::Operati
 }
 
 int show(const PlanArguments& arguments) {
-  const Config config = load_config(arguments.source);
+  ConfigSource source = arguments.source;
+  if (arguments.ps)
+    source.options.emplace_back("--ps", fmt::format("ps.servers={}", *arguments.ps));
+  const Config config = load_config(source);
   const ResolvedStrategy strategy = check_with_workers(config, arguments.workers);
   const Dataset dataset = read_data(config);
   const plan::EnginePlan plan = engine_plan_of(config, strategy, dataset, arguments.launchers);
@@ -114,6 +119,7 @@ void add_plan(Command app) {
   command.option("config", arguments->source.file, "YAML file");
   command.repeated("--set", arguments->source.set, "key=value, after the file; may be repeated");
   command.option("--workers", arguments->workers, "Worker processes to plan for");
+  command.option("--ps", arguments->ps, "Parameter servers to plan for");
   command.option("--nodes", arguments->launchers.nodes,
                  "Hosts to plan for, with the workers dealt out in a row; --workers counts all");
   command.flag("--elastic", arguments->launchers.elastic, "Plan a generation of an elastic job");
@@ -121,7 +127,7 @@ void add_plan(Command app) {
                  "Also list the samples of this many global batches");
   command.flag("--json", arguments->json, "Print JSON");
   arguments->pipeline.add_to(command);
-  for (const char* const option : {"config", "--set", "--workers", "--nodes", "--batches"})
+  for (const char* const option : {"config", "--set", "--workers", "--ps", "--nodes", "--batches"})
     for (const char* const pipeline : {"--schedule", "--schedule-file"})
       command.excludes(option, pipeline);
   command.footer(
