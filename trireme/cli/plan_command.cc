@@ -18,7 +18,7 @@ void add_plan(Command app) {
   arguments->of_run.add_to(command);
   arguments->of_pipeline.add_to(command);
   for (const char* const option :
-       {"config", "--set", "--workers", "--nodes", "--batches", "--measure"})
+       {"config", "--set", "--workers", "--ps", "--nodes", "--batches", "--measure"})
     for (const char* const pipeline : {"--schedule", "--schedule-file"})
       command.excludes(option, pipeline);
   command.footer(

@@ -97,6 +97,7 @@ void PlanArguments::add_to(Command command) {
   command.option("config", source.file, "YAML file");
   command.repeated("--set", source.set, "key=value, after the file; may be repeated");
   command.option("--workers", workers, "Worker processes to plan for");
+  command.option("--ps", ps, "Parameter servers to plan for");
   command.option("--nodes", launchers.nodes,
                  "Hosts to plan for, with the workers dealt out in a row; --workers counts all");
   command.flag("--elastic", launchers.elastic, "Plan a generation of an elastic job");
@@ -115,6 +116,7 @@ std::vector<std::string> PlanArguments::words() const {
   };
   for (const std::string& setting : source.set) add("--set", setting);
   add("--workers", std::to_string(workers));
+  if (ps) add("--ps", std::to_string(*ps));
   add("--nodes", std::to_string(launchers.nodes));
   add("--batches", std::to_string(batches));
   for (const auto& [flag, is_given] : std::map<const char*, bool>{
@@ -124,7 +126,10 @@ std::vector<std::string> PlanArguments::words() const {
 }
 
 int show_plan(const PlanArguments& arguments, const MeasureModel& measure) {
-  const Config config = load_config(arguments.source);
+  ConfigSource source = arguments.source;
+  if (arguments.ps)
+    source.options.emplace_back("--ps", fmt::format("ps.servers={}", *arguments.ps));
+  const Config config = load_config(source);
   const ResolvedStrategy strategy = check_with_workers(config, arguments.workers);
   const Dataset dataset = read_data(config);
   std::optional<PlanMeasures> measures;

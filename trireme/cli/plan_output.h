@@ -10,6 +10,7 @@
 #include <trireme/run/engine_plan.h>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,7 @@ namespace trireme::cli {
 struct PlanArguments {
   ConfigSource source;
   int workers = 1;
+  std::optional<int> ps;
   Launchers launchers;
   int64_t batches = 0;
   bool measure = false, json = false;

@@ -32,7 +32,7 @@ namespace {
 
 struct TrainArguments {
   ConfigSource source;
-  std::optional<int> workers;
+  std::optional<int> workers, ps;
   std::string elastic;
   std::string report, inject, expect;
   bool quiet = false, fresh = false, json = false, keys = false;
@@ -75,6 +75,12 @@ void set_threads(const Config& config, const ResolvedStrategy& strategy, int loc
     setenv(name, std::to_string(threads).c_str(), 0);
 }
 
+// Servers keep the model, so a job with servers need not end with a worker.
+void let_workers_come_and_go(TrainArguments& arguments, const Config& config) {
+  if (arguments.elastic.empty() && config.trainer.ps.servers > 0)
+    arguments.elastic = fmt::format("1:{}", arguments.workers.value_or(1));
+}
+
 // The workers that have a copy of the model between them come and go together.
 std::optional<membership::Elastic> elastic_in_units(const TrainArguments& arguments,
                                                     const Config& config) {
@@ -84,12 +90,26 @@ std::optional<membership::Elastic> elastic_in_units(const TrainArguments& argume
   return elastic;
 }
 
+// Servers and workers have the configuration in common.
+membership::Roles roles_of(const Config& config) {
+  const int servers = config.trainer.ps.servers;
+  if (servers == 0) return {};
+  membership::Agreement agreement{{}, {membership::kWorkerRole}};
+  const Json keys = keys_to_agree(config);
+  for (const auto& [key, value] : keys.items()) agreement.facts.push_back(key);
+  return membership::Roles({{.name = "ps",
+                             .count = servers,
+                             .on_loss = membership::usual_on_loss("ps"),
+                             .must_agree = {agreement}}});
+}
+
 int supervise_workers(const TrainArguments& arguments, const Config& config,
                       const ResolvedStrategy& strategy) {
   launch::SupervisorOptions options;
   arguments.node.apply(options);
   options.workers = strategy.workers;
   options.elastic = elastic_in_units(arguments, config);
+  options.roles = roles_of(config);
   // An elastic job continues after a wrong alarm, so it need not wait long.
   if (options.elastic) options.heartbeat_timeout = Milliseconds(2000);
   if (config.world.heartbeat_timeout > Milliseconds(0))
@@ -141,6 +161,7 @@ int train_reference(TrainArguments arguments, const Config& disturbed,
   arguments.quiet = true;
   arguments.json = false;
   const Config config = load_config(arguments.source);
+  let_workers_come_and_go(arguments, config);
   require_writable_folder(checkpoint_dir(config));
   return supervise_workers(arguments, config,
                            check_with_workers(config, arguments.workers.value_or(1)));
@@ -256,11 +277,14 @@ int train(TrainArguments arguments) {
     arguments.source.options.emplace_back("--inject", "inject.faults=" + arguments.inject);
   if (!arguments.expect.empty())
     arguments.source.options.emplace_back("--expect", "inject.expect=" + arguments.expect);
+  if (arguments.ps)
+    arguments.source.options.emplace_back("--ps", fmt::format("ps.servers={}", *arguments.ps));
   Config config = load_config(arguments.source);
   const membership::Identity identity = membership::resolve_identity(Environment::of_process());
   const bool launched = identity.launcher != membership::Launcher::alone;
   if (!launched) membership::TokenFile::clear_abandoned(Environment::of_process());
   if (arguments.workers) require_workers(*arguments.workers);
+  if (!launched) let_workers_come_and_go(arguments, config);
   const std::optional<membership::Elastic> elastic = elastic_in_units(arguments, config);
   check_launch(arguments, config, identity, elastic);
   const int workers =
@@ -304,6 +328,9 @@ void add_train(Command app) {
                  "YAML file; without it all keys have their defaults");
   command.repeated("--set", arguments->source.set, "key=value, after the file; may be repeated");
   command.option("--workers", arguments->workers, "Worker processes (strategy multi_worker)");
+  command.option("--ps", arguments->ps,
+                 "Parameter servers, which are processes of their own (strategy "
+                 "parameter_server)");
   command.option("--elastic", arguments->elastic,
                  "MIN:MAX: lost workers are replaced while the others continue; "
                  "`trireme scale N` changes their number");

@@ -6,6 +6,7 @@
 #include <trireme/comm/mpi/mpi_group.h>
 #include <trireme/comm/rendezvous.h>
 #include <trireme/comm/world.h>
+#include <trireme/net/message.h>
 #include <trireme/watch/phase_marks.h>
 #include <numeric>
 #include <optional>
@@ -202,6 +203,19 @@ void World::set_value(const std::string& key, const std::string& value) {
 }
 std::string World::get_value(const std::string& key, Deadline deadline) {
   return impl_->connected_member("get_value()").get(key, deadline);
+}
+
+const std::string& World::token() const {
+  impl_->connected_member("token()");
+  return impl_->meeting.token();
+}
+std::string World::own_address() const {
+  impl_->connected_member("own_address()");
+  if (identity().is_worker()) return impl_->meeting.bind_address();
+  if (!options().interface.empty()) return net::address_of_interface(options().interface);
+  for (const membership::TaskPeer& peer : peers(task().role))
+    if (peer.task == task()) return peer.address;
+  throw Error(ErrorCode::internal, "comm", task().name() + " is not in the job's table of tasks");
 }
 
 void World::set_terms(std::map<std::string, std::string> facts) {

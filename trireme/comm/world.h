@@ -59,6 +59,11 @@ class World {
   void set_value(const std::string& key, const std::string& value);
   std::string get_value(const std::string& key, Deadline deadline);
 
+  // For channels between the tasks of the job, once connected: the secret that they prove to each
+  // other, and the address of this process that they reach.
+  const std::string& token() const;
+  std::string own_address() const;
+
   // COLLECTIVE. Meets the other workers, and compares the version of Trireme and each worker's
   // `replicas`. Engines call it; calls after the first return at once. Throws Error(timeout |
   // invalid_argument | peer_lost), naming the worker.

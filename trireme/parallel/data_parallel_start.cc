@@ -146,7 +146,8 @@ void DataParallel::Impl::make_exchange(const DataParallelOptions& options,
       break;
     }
     case plan::ExchangeKind::all_reduce:
-    case plan::ExchangeKind::own:  // plan_data_parallel() never chooses it.
+    case plan::ExchangeKind::servers:
+    case plan::ExchangeKind::own:  // plan_data_parallel() never chooses them.
       exchange = make_all_reduce_exchange(group, parameters, plan, planner, how);
   }
 }

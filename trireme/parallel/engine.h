@@ -37,6 +37,8 @@
 namespace trireme {
 
 class ReplicaRandom;
+class OwnPace;
+struct ServerAccess;
 
 // A function of a model's output and of the batch that it belongs to. It is made of a function of
 // (output, target), or of (output, batch) if it needs other tensors of the batch.
@@ -102,8 +104,10 @@ struct EngineSetting {
   OptimizerFactory optimizer;
   LossFunction loss;
   DataParallelOptions options;
-  plan::DivisionOptions division;          // The parts of the model and its state.
-  MemoryOptions memory;                    // See StrategyFeatures::memory.
+  plan::DivisionOptions division;  // The parts of the model and its state.
+  MemoryOptions memory;            // See StrategyFeatures::memory.
+  // The parameter servers of the job. Null unless StrategyFeatures::servers.
+  std::shared_ptr<const ServerAccess> servers;
   std::optional<at::ScalarType> autocast;  // Forward and loss run under it.
   uint64_t seed = 0;
   ReplicaRandom* random = nullptr;  // Seeded anew before each step; outlives the engine.
@@ -193,9 +197,12 @@ class Engine {
   virtual const plan::EnginePlan& plan() const = 0;
   virtual double loss_scale() const { return 1; }
   // COLLECTIVE. More members for the report (train/report.h), the same on every rank: "mesh",
-  // "bubble".
+  // "bubble", "parameter_server".
   virtual Json facts_for_report() { return Json::object(); }
   virtual MemoryUse memory_use() const { return {}; }
+  // Not null if the ranks compute batches at their own pace, instead of steps together
+  // (own_pace.h). Then step() is not called.
+  virtual OwnPace* own_pace() { return nullptr; }
   // True if all ranks of a host work on one copy of the parameters.
   virtual bool shares_parameters() const { return false; }
   // True after an error if the state may belong to no step at all. No rank continues from it.

@@ -3,6 +3,7 @@
 #include <trireme/parallel/data_parallel_engine.h>
 #include <trireme/parallel/engine.h>
 #include <trireme/parallel/mesh/mesh_engine.h>
+#include <trireme/parallel/servers/server_engine.h>
 #include <trireme/plan/mesh_plan.h>
 #include <trireme/plan/strategy.h>
 #include <set>
@@ -48,14 +49,15 @@ std::unique_ptr<Engine> make_central_storage_engine(const EngineSetting& setting
   return engine;
 }
 
-// Each has its row in plan/strategy.cc too. The first three differ only
-// in where their ranks run, and the others in the axes of their mesh.
+// Each has its row in plan/strategy.cc too. The first four differ only in where their ranks run,
+// and the next three in the axes of their mesh.
 config::Registry<Strategy>& known_strategies() {
   const auto features = [](const char* name) { return plan::features_of(name).value(); };
   static const Strategy data_parallel{make_data_parallel_engine, features("one_device")};
   static const Strategy central{make_central_storage_engine, features("central_storage")};
   static const Strategy mesh{make_mesh_engine, features("pipeline"), needs_of_mesh};
   static const Strategy sharded{make_sharded_engine, features("sharded"), needs_of_mesh};
+  static const Strategy servers{make_server_engine, features("parameter_server")};
   static config::Registry<Strategy> known("strategy",
                                           {{"one_device", data_parallel},
                                            {"mirrored", data_parallel},
@@ -63,7 +65,8 @@ config::Registry<Strategy>& known_strategies() {
                                            {"central_storage", central},
                                            {"pipeline", mesh},
                                            {"sharded", sharded},
-                                           {"tensor", mesh}},
+                                           {"tensor", mesh},
+                                           {"parameter_server", servers}},
                                           "auto");
   return known;
 }

@@ -44,6 +44,7 @@ class StepPlanner {
         case ExchangeKind::shared: shared(); break;
         case ExchangeKind::reproducible: reproducible(); break;
         case ExchangeKind::local_steps: local_steps(); break;
+        case ExchangeKind::servers:
         case ExchangeKind::own: break;
       }
     plan_.operations = operations_.take();

@@ -5,6 +5,7 @@
 #include <trireme/plan/division.h>
 #include <trireme/plan/engine_plan.h>
 #include <trireme/plan/partition.h>
+#include <trireme/plan/ps_options.h>
 #include <optional>
 #include <vector>
 
@@ -40,6 +41,7 @@ struct DataParallelFacts {
   std::vector<DType> kept_types;
   // The level at which the replicas of a mesh divide their state (ShardOptions::level, resolved).
   int shard_level = 0;
+  PsOptions ps;  // For strategy parameter_server.
 };
 
 // The number of facts of a step: a few numbers, four for each rank, one for each parameter

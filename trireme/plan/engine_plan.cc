@@ -123,6 +123,7 @@ std::string unknown_operations(const EnginePlan& plan) {
   if (plan.engine == kMeshEngine)
     return plan.stages.empty() ? "those of divided layers"
                                : "the activations between stages, and their gradients";
+  if (plan.servers) return "pushes to the servers, pulls, and the facts of a step";
   const bool of_state = plan.exchange == ExchangeKind::local_steps && plan.compression == "none";
   return "those of " + (plan.exchange == ExchangeKind::own ? "the engine '" + plan.engine + "'"
                         : of_state                         ? "the optimizer's state"
@@ -137,6 +138,7 @@ std::string_view to_string(ExchangeKind kind) {
     case ExchangeKind::shared: return "shared";
     case ExchangeKind::reproducible: return "reproducible";
     case ExchangeKind::local_steps: return "local_steps";
+    case ExchangeKind::servers: return "servers";
     case ExchangeKind::own: return "own";
   }
   throw Error(ErrorCode::internal, "plan",
@@ -165,27 +167,30 @@ int EnginePlan::replicas() const {
 std::vector<std::pair<std::string, Json>> EnginePlan::parts() const {
   Json sent = Json::array();
   for (const Operation& operation : operations) sent.push_back(operation.to_json());
-  return {{"engine", engine},
-          {"exchange", to_string(exchange)},
-          {"mesh", mesh.to_json()},
-          {"placement", placement.to_json()},
-          {"data", data ? DataPlan(*data).to_json(replicas()) : Json(nullptr)},
-          {"parameters", json_of(parameters)},
-          {"shards", shards.to_json()},
-          {"layout", layout ? plan::to_json(*layout) : Json(nullptr)},
-          {"buckets", buckets.to_json()},
-          {"follows_ready_order", follows_ready_order},
-          {"messages", json_of(messages)},
-          {"facts", facts},
-          {"pipeline", pipeline ? pipeline->to_json() : Json(nullptr)},
-          {"cut", cut ? cut->to_json() : Json(nullptr)},
-          {"shard_level", shard_level},
-          {"stages", json_of(stages)},
-          {"shard_tree", shard_tree ? shard_tree->to_json() : Json(nullptr)},
-          {"ranges", ranges},
-          {"compression", compression},
-          {"operations", std::move(sent)},
-          {"knows_all_operations", knows_all_operations}};
+  std::vector<std::pair<std::string, Json>> all = {
+      {"engine", engine},
+      {"exchange", to_string(exchange)},
+      {"mesh", mesh.to_json()},
+      {"placement", placement.to_json()},
+      {"data", data ? DataPlan(*data).to_json(replicas()) : Json(nullptr)},
+      {"parameters", json_of(parameters)},
+      {"shards", shards.to_json()},
+      {"layout", layout ? plan::to_json(*layout) : Json(nullptr)},
+      {"buckets", buckets.to_json()},
+      {"follows_ready_order", follows_ready_order},
+      {"messages", json_of(messages)},
+      {"facts", facts},
+      {"pipeline", pipeline ? pipeline->to_json() : Json(nullptr)},
+      {"cut", cut ? cut->to_json() : Json(nullptr)},
+      {"shard_level", shard_level},
+      {"stages", json_of(stages)},
+      {"shard_tree", shard_tree ? shard_tree->to_json() : Json(nullptr)},
+      {"ranges", ranges},
+      {"compression", compression},
+      {"operations", std::move(sent)},
+      {"knows_all_operations", knows_all_operations}};
+  if (servers) all.emplace_back("servers", servers->to_json());
+  return all;
 }
 
 Json EnginePlan::to_json() const {
@@ -205,6 +210,8 @@ std::string EnginePlan::describe() const {
                                  to_string(exchange), placement.describe());
   if (engine == kMeshEngine)
     text += describe_parts(*this);
+  else if (servers)
+    text += servers->describe();
   else
     text += shards.describe(parameters) + "\n" + buckets.describe();
   if (follows_ready_order)
@@ -262,7 +269,8 @@ void check(const EnginePlan& plan) {
     refuse_plan(fmt::format("shards for {} of {} ranks", plan.shards.ranks.size(), plan.ranks()));
   check(plan.shards, plan.parameters);
   if (plan.layout) check(*plan.layout, plan.parameters);
-  if (plan.exchange != ExchangeKind::own) check(plan.buckets, plan.parameters);
+  if (plan.servers) check(*plan.servers);
+  if (plan.exchange != ExchangeKind::own && !plan.servers) check(plan.buckets, plan.parameters);
   check_ranges(plan);
   if (plan.engine == kMeshEngine) check_stages(plan);
   if (plan.data) check(DataPlan(*plan.data), plan.ranks());
@@ -271,7 +279,8 @@ void check(const EnginePlan& plan) {
       plan.exchange == ExchangeKind::all_reduce || plan.exchange == ExchangeKind::local_steps;
   if (plan.ranks() > 1 && sends_messages) check_messages(plan);
   if (plan.shard_tree.has_value() != (plan.exchange == ExchangeKind::reproducible) ||
-      plan.layout.has_value() != (plan.exchange == ExchangeKind::shared))
+      plan.layout.has_value() != (plan.exchange == ExchangeKind::shared) ||
+      plan.servers.has_value() != (plan.exchange == ExchangeKind::servers))
     refuse_plan(fmt::format("its parts are not those of exchange {}", to_string(plan.exchange)));
 }
 

@@ -11,6 +11,7 @@
 #include <trireme/plan/partition.h>
 #include <trireme/plan/pipeline_plan.h>
 #include <trireme/plan/placement.h>
+#include <trireme/plan/placement_plan.h>
 #include <trireme/plan/row_shards.h>
 #include <trireme/plan/shard_plan.h>
 #include <trireme/plan/shard_tree.h>
@@ -28,6 +29,7 @@ enum class ExchangeKind {
   shared,        // The ranks of a host have one copy, and each updates its shard of it.
   reproducible,  // Virtual shards are added up in a fixed order, and every rank updates its copy.
   local_steps,   // Every rank takes steps of its own, and copies are averaged now and then.
+  servers,       // Servers have the parameters, add up and update; ranks pull what they need.
   own,           // The way of an engine from outside, which the plan does not describe.
 };
 std::string_view to_string(ExchangeKind kind);
@@ -77,6 +79,7 @@ struct EnginePlan {
   std::optional<ShardTree> shard_tree;  // With ExchangeKind::reproducible.
   // By bucket, with ExchangeKind::reproducible: the elements of the range that each rank adds up.
   std::vector<int64_t> ranges;
+  std::optional<PlacementPlan> servers;  // With ExchangeKind::servers.
   std::string compression = "none";
   std::vector<Operation> operations;
   // False if an engine from outside or a registered compressor sends gradients, an optimizer that

@@ -104,7 +104,11 @@ bool PushClock::completes_step() {
   const auto pushed = std::ranges::count_if(
       next_, [&](const auto& each) { return gathered_.contains(each.first); });
   const int wanted = std::max(std::min(1, workers()), workers() - options_.backup_workers);
-  if (pushed < wanted) return false;
+  return pushed >= wanted && flush();
+}
+
+bool PushClock::flush() {
+  if (gathered_.empty()) return false;
   gathered_.clear();
   ++step_;
   ++updates_;

@@ -1,5 +1,5 @@
 // The consistency of parameter servers: whether a push counts, and when a worker may begin its
-// next step. A state machine without time, threads or tensors; each server has one.
+// next step. A state machine without time, threads or tensors; one server has it for all.
 //
 // A worker's clock is the number of its next step, from 0. It pulls the parameters, computes, and
 // pushes the gradients of that step. The modes, and what a worker that computes step c has seen:
@@ -9,15 +9,15 @@
 //                      With b backup workers an update takes the first pushes of a step, all but
 //                      b, and drops the others (Chen et al. 2016, arXiv 1604.00981, section 3.1).
 //   stale              at least all pushes of the steps before c - s of all workers, and all of
-//   its
-//                      own (Ho et al. 2013, "More Effective Distributed ML via a Stale Synchronous
-//                      Parallel Parameter Server", section 3). Each push is an update.
+//                      its own (Ho et al. 2013, "More Effective Distributed ML via a Stale
+//                      Synchronous Parallel Parameter Server", section 3). Each push is an update.
 //   async              all of its own. Each push is an update (Dean et al. 2012, "Large Scale
 //                      Distributed Deep Networks", section 4.1).
 //   delay_compensated  as async; the update corrects the gradient for the distance that the
 //                      parameters have moved since the pull (Zheng et al. 2017, arXiv 1609.08326).
 #pragma once
 #include <trireme/base/json.h>
+#include <trireme/config/rows.h>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -38,6 +38,7 @@ struct ConsistencyOptions {
   int backup_workers = 0;  // sync: the pushes of a step that an update does not wait for.
   bool operator==(const ConsistencyOptions&) const = default;
 };
+config::Rows rows_of(const ConsistencyOptions*);  // ps_options.cc
 // Throws Error(invalid_argument) naming the option: a bound below 0, backup workers without sync,
 // or as many as there are workers.
 void check(const ConsistencyOptions& options, int workers);
@@ -69,6 +70,8 @@ class PushClock {
   // The worker pushes no more until it joins again; nobody waits for it. Returns true if the
   // pushes that were gathered are an update now. What it pushed counts.
   bool leave(int worker);
+  // The pushes that were gathered do not wait for others any more. Returns as leave().
+  bool flush();
   // Also while training goes on. Returns as leave().
   bool change(ConsistencyOptions options);
 

@@ -2,6 +2,7 @@
 
 #include <trireme/base/error.h>
 #include <trireme/plan/mesh_plan.h>
+#include <trireme/plan/server_plan.h>
 #include <trireme/plan/strategy.h>
 #include <algorithm>
 #include <limits>
@@ -37,6 +38,9 @@ constexpr StrategyFeatures kOnMesh{.clip_norm = true,
                                    .equal_replicas = false,
                                    .divides = true};
 
+constexpr StrategyFeatures kWithServers{
+    .clip_norm = true, .sync_batch_norm = true, .memory = true, .servers = true};
+
 // A strategy that comes with Trireme. Its engine is a row of parallel/strategies.cc.
 struct Strategy {
   std::string name;
@@ -53,6 +57,7 @@ const std::vector<Strategy>& shipped() {
       {"pipeline", kAnyNumber, kAnyNumber, plan_mesh, kOnMesh},
       {"sharded", kAnyNumber, kAnyNumber, plan_sharded, kOnMesh},
       {"tensor", kAnyNumber, kAnyNumber, plan_mesh, kOnMesh},
+      {"parameter_server", kAnyNumber, 1, plan_servers, kWithServers},
   };
   return rows;
 }
@@ -135,7 +140,7 @@ std::string resolve_strategy(const std::string& name, int workers, int replicas)
            "strategy.name=multi_worker, or one worker (--workers 1), with replicas if mirrored");
   if (replicas > row->most_replicas)
     refuse(fmt::format("one replica, but there are {} replicas (strategy.replicas)", replicas),
-           "strategy.name=mirrored (threads) or multi_worker (processes)");
+           "strategy.name=mirrored (threads) or multi_worker (processes), or strategy.replicas=1");
   return name;
 }
 

@@ -19,6 +19,7 @@ struct StrategyFeatures {
   bool equal_replicas = true;
   bool averages = true;  // train.ema_decay
   bool divides = false;  // The mesh, the pipeline and the shards of the options.
+  bool servers = false;  // Parameter servers have the model (--ps).
 };
 
 }  // namespace trireme::plan

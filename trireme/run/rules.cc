@@ -67,6 +67,16 @@ void check_tensor_axis(const Config& config) {
                   "mesh.tensor=1, or optimizer.name=sgd, adam, adamw, rmsprop or adagrad");
 }
 
+// Servers have parts of layers.
+void check_optimizer_of_servers(const Config& config) {
+  const auto can = plan::features_of(config.trainer.strategy);
+  if (!can || !can->servers || !is_layerwise(config.optimizer)) return;
+  refuse_config(fmt::format("strategy.name is {} and optimizer.name is {}, whose step needs the "
+                            "norms of whole layers",
+                            config.trainer.strategy, config.optimizer.name),
+                "optimizer.name=sgd, adam, adamw, rmsprop or adagrad");
+}
+
 void check_faults(const Config& config) {
   const auto& faults = config.trainer.inject.faults;
   const bool drops = std::any_of(faults.begin(), faults.end(), [](const Fault& fault) {
@@ -135,6 +145,7 @@ void check(const Config& config) {
   check(config.world);
   check_norms_of_shards(config);
   check_tensor_axis(config);
+  check_optimizer_of_servers(config);
   check_faults(config);
   check_expectations(config);
   check_table(config);

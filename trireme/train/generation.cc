@@ -49,6 +49,12 @@ const std::vector<NamedTensor>& Generation::updated_parameters() {
 }
 
 void Generation::load_from(std::shared_ptr<const Source> source, const LoaderOptions& options) {
+  if (engine_->own_pace()) {  // Whole batches, in an order that nobody knows ahead.
+    LoaderOptions of_batches = options;
+    of_batches.threads = 0;
+    loader_.emplace(std::move(source), of_batches, 0, 1);
+    return;
+  }
   const DataShare share = engine_->data_share();
   loader_.emplace(std::move(source), options, share.index, share.count);
 }

@@ -8,6 +8,7 @@
 #include <trireme/train/first_lines.h>
 #include <trireme/train/replica_check.h>
 #include <trireme/train/replica_run_impl.h>
+#include <trireme/train/server_tasks.h>
 #include <trireme/train/stop_signal.h>
 
 namespace trireme {
@@ -40,7 +41,8 @@ ReplicaRun::End ReplicaRun::Impl::run(ReplicaGroups groups) {
     announce_saved();
   }
   if (keeps_copies() && !is_over()) begin_copies();
-  while (!is_over() && standing_.now() != Standing::regrouping) pass();
+  while (!is_over() && standing_.now() != Standing::regrouping)
+    engine().own_pace() ? round() : pass();
   finish_copies();
   if (standing_.now() == Standing::regrouping) {
     save_slices();
@@ -53,6 +55,7 @@ ReplicaRun::End ReplicaRun::Impl::run(ReplicaGroups groups) {
 // Releases everything that lasts only one generation, also of one that ended before bind().
 void ReplicaRun::Impl::unbind() {
   last_generation_ = world_.identity().generation;
+  if (before_round_) take_back_round();
   copies_.leave_generation();
   if (must_end()) {
     standing_.enter(Standing::torn);  // The caller does not continue with this object.
@@ -129,6 +132,7 @@ void ReplicaRun::Impl::make_engine() {
                          options_.accumulate);
   };
   setting.measured = measured_;
+  if (strategy_.features.servers) setting.servers = access_to_servers(world_, options_.ps);
   setting.enter = [this](Phase phase) { step_phase(phase); };
   setting.wishes = [this] {
     return Wishes{listeners_.want_stop() || StopSignal::requested(), world_.regroup_wanted()};

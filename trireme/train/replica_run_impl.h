@@ -1,6 +1,7 @@
 // The parts of a ReplicaRun, and the order in which they work. Included by its sources alone.
 #pragma once
 #include <trireme/faults/injector.h>
+#include <trireme/parallel/own_pace.h>
 #include <trireme/train/course.h>
 #include <trireme/train/generation.h>
 #include <trireme/train/listeners.h>
@@ -10,9 +11,11 @@
 #include <trireme/train/replica_standing.h>
 #include <trireme/train/run_checkpoints.h>
 #include <trireme/train/run_report.h>
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace trireme {
 
@@ -59,6 +62,13 @@ struct ReplicaRun::Impl {
   FaultActions fault_actions();
   void announce_start();
   void finish();
+
+  // replica_round.cc: a round, in which each rank computes whole batches at its own pace.
+  void round();
+  std::vector<plan::DataPosition> positions_of_round();
+  Batch load_for_round(plan::DataPosition position, int64_t number);
+  void count(const CountedPass& pass, plan::DataPosition position);
+  void take_back_round();
 
   // replica_pass.cc: one pass over a global batch, and what is due after it.
   void pass();
@@ -123,7 +133,9 @@ struct ReplicaRun::Impl {
   int last_generation_ = -1;               // The last one that this replica came to.
   std::optional<std::vector<int>> place_;  // In a replica of the model that is divided.
   bool has_moved_ = false;  // It came to another place, and has not got a state there yet.
-  std::optional<FromCheckpoint> from_checkpoint_;  // Until go_on() tells of it.
+  std::optional<FromCheckpoint> from_checkpoint_;     // Until go_on() tells of it.
+  std::optional<Progress> before_round_;              // In a round: the progress at its start.
+  std::chrono::steady_clock::time_point counted_at_;  // The newest batch of a round.
 };
 
 }  // namespace trireme

@@ -40,6 +40,8 @@ Json Report::to_json() const {
   json["updated_elements"] = updated_elements;
   json["mesh"] = mesh;
   json["bubble"] = bubble;
+  json["roles"] = roles;
+  json["parameter_server"] = parameter_server;
   json["activation_bytes"] = Json::array();
   for (size_t rank = 0; rank < activation_bytes.size(); ++rank)
     json["activation_bytes"].push_back({{"measured", known(activation_bytes[rank])},

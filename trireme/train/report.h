@@ -40,7 +40,9 @@ struct Report {
   // [rank]: the elements of parameters that it updated in its last step; 0 before the first step
   // of a generation.
   std::vector<int64_t> updated_elements;
-  Json mesh, bubble;               // Null, or those of Engine::facts_for_report().
+  Json mesh, bubble;            // Null, or those of Engine::facts_for_report().
+  Json roles = Json::object();  // [role]: the number of its tasks.
+  Json parameter_server;        // Null without servers; see docs/report.md.
   // [rank]: the largest number of bytes of activations that it held at once, what the plan of the
   // memory predicted (0: there is no plan), and the bytes of its parameters. 0: not known.
   std::vector<int64_t> activation_bytes, predicted_activation_bytes, parameter_bytes;

@@ -80,6 +80,9 @@ void RunReport::complete(const Progress& progress, const RunLength& length, Gene
   const Json of_engine = generation.engine().facts_for_report();
   report.mesh = of_engine.value("mesh", Json());
   report.bubble = of_engine.value("bubble", Json());
+  report.parameter_server = of_engine.value("parameter_server", Json());
+  report.roles = {{"worker", group.size()}};
+  if (const int servers = setting_.options.ps.servers; servers > 0) report.roles["ps"] = servers;
   report.parameters_sha256 = hash_of_parameters(generation.engine().state().tensors, group);
   add_memory(group, generation.engine().memory_use());
   report.train_loss = progress.mean_loss(generation.loader().batches_per_epoch());

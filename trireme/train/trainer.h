@@ -48,6 +48,12 @@ class Trainer {
   Report fit(const Job& job, std::shared_ptr<const Source> train,
              std::shared_ptr<const Source> test = nullptr);
 
+  // For a side task of the role ps, instead of fit(): serves a part of the model (docs/
+  // parameter_server.md) until all workers have ended, or this process is asked to stop. Throws
+  // Error(invalid_argument) for a task that is no server of these options, and as World does.
+  void serve(const Job& job, std::shared_ptr<const Source> train,
+             std::shared_ptr<const Source> test = nullptr);
+
  private:
   Report run(const Job& job, std::shared_ptr<const Source> train,
              std::shared_ptr<const Source> test);

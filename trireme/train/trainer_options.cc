@@ -186,7 +186,7 @@ auto rows_of_strategy() {
                    .meaning = "Compute batch norm over the samples of all replicas, as one "
                               "device does with the whole batch."}),
       config::part(&O::compression), config::part(&O::local), config::part(&O::buckets),
-      config::part(&O::division));
+      config::part(&O::division), config::part(&O::ps));
 }
 
 auto rows_of_length() {

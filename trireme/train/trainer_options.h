@@ -11,6 +11,7 @@
 #include <trireme/plan/bucket_plan.h>
 #include <trireme/plan/data_parallel_plan.h>
 #include <trireme/plan/division.h>
+#include <trireme/plan/ps_options.h>
 #include <trireme/plan/tensor_spec.h>
 #include <trireme/train/guards.h>
 #include <trireme/train/resize.h>
@@ -98,6 +99,7 @@ struct TrainerOptions {
   // The model must have no buffers that training changes, and parameters are not shared.
   int virtual_shards = 0;
   RateScaling rate_scaling;
+  plan::PsOptions ps;    // With strategy parameter_server.
   ResizeOptions resize;  // Only elastic jobs use it.
   // The Trainer fills in every_steps and total_steps where they are 0.
   ScheduleOptions schedule;

@@ -193,6 +193,47 @@ void check_central_storage(const TrainerOptions& o, const std::string& strategy)
         "strategy.name=mirrored, which may have copies");
 }
 
+// Refuses what needs all replicas to be equal, or one update after the other, if workers compute
+// at their own pace.
+void check_pace(const TrainerOptions& o) {
+  if (plan::is_in_step(o.ps.consistency)) return;
+  const std::string pace =
+      fmt::format("ps.consistency is {}{}", to_string(o.ps.consistency.consistency),
+                  o.ps.consistency.backup_workers > 0 ? " with backup workers" : "");
+  const auto refuse_if = [&](bool is_on, const std::string& what, const std::string& remedy) {
+    if (is_on)
+      refuse_option(fmt::format("{} and {}: workers compute at their own pace", pace, what),
+                    remedy + ", or ps.consistency=sync without ps.backup_workers");
+  };
+  refuse_if(o.sync_batch_norm, "strategy.sync_batch_norm is true",
+            "strategy.sync_batch_norm=false");
+  refuse_if(o.ema_decay > 0, fmt::format("train.ema_decay is {}", o.ema_decay),
+            "train.ema_decay=0");
+  refuse_if(o.guard.spike > 0, fmt::format("guard.spike is {}", o.guard.spike), "guard.spike=0");
+  refuse_if(o.guard.policy == "rollback", "guard.policy is rollback", "guard.policy=skip");
+  refuse_if(o.guard.check_replicas_every > 0,
+            fmt::format("guard.check_replicas_every is {}", o.guard.check_replicas_every),
+            "guard.check_replicas_every=0");
+  refuse_if(o.clip_norm > 0 && o.ps.consistency.backup_workers > 0,
+            fmt::format("train.clip_norm is {}", o.clip_norm), "train.clip_norm=0");
+}
+
+void check_servers(const TrainerOptions& o, const std::string& strategy, int workers) {
+  const auto can = plan::features_of(strategy);
+  if (!can || !can->servers) return;
+  if (o.ps.servers < 1)
+    refuse_option(
+        fmt::format("strategy.name is {}, and the job has no parameter servers", strategy),
+        "--ps 1 or more (ps.servers)");
+  if (o.ps.replication > 1)
+    refuse_option(fmt::format("ps.replication is {}, and servers do not keep copies for each "
+                              "other yet",
+                              o.ps.replication),
+                  "ps.replication=1, and checkpoints (checkpoint.every)");
+  plan::check(o.ps.consistency, workers);
+  check_pace(o);
+}
+
 int replicas_per_worker(const TrainerOptions& options, const std::string& strategy, int cores) {
   if (options.replicas > 0) return options.replicas;
   if (!plan::is_in_threads(strategy)) return 1;
@@ -231,6 +272,7 @@ ResolvedStrategy resolve_strategy(const TrainerOptions& options, int workers, in
   resolved.name = plan::resolve_strategy(wanted, workers, options.replicas);
   check_features(options, resolved.name);
   check_central_storage(options, resolved.name);
+  check_servers(options, resolved.name, workers);
   resolved.workers = workers;
   resolved.replicas_per_worker = replicas_per_worker(options, resolved.name, cores);
   resolved.world_size = workers * resolved.replicas_per_worker;

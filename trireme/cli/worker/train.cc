@@ -7,6 +7,7 @@
 #include <trireme/cli/worker/commands.h>
 #include <trireme/run/training.h>
 #include <trireme/train/report.h>
+#include <trireme/train/server_tasks.h>
 #include <trireme/train/stop_signal.h>
 #include <charconv>
 #include <cstring>
@@ -39,6 +40,18 @@ void tell(const Report& report, World& world,
   if (arguments.json) fmt::print("{}\n", end.report.dump());
 }
 
+// A side task of the job.
+int serve(World& world, const Training& training) {
+  if (world.task().role != kServerRole)
+    throw Error(
+        ErrorCode::unsupported, "cli",
+        fmt::format("{} starts trireme train, which has no such role", world.task().name()),
+        "the roles worker and ps");
+  Trainer(world, training.options).serve(training.job, training.train, training.test);
+  world.leave();
+  return kExitOk;
+}
+
 int train(const WorkerTrainArguments& arguments) {
   // A stop may come before the first step, or while the report is written.
   const StopSignal until_the_end;
@@ -47,6 +60,7 @@ int train(const WorkerTrainArguments& arguments) {
   check_with_workers(config, world.workers());
   Training training = training_of(config);
   TrainerOptions& options = training.options;
+  if (!world.identity().is_worker()) return serve(world, training);
   if (const char* started = std::getenv("TRIREME_STARTED"))
     std::from_chars(started, started + std::strlen(started), options.started_at);
   const RunFiles files = files_of_run(config);

@@ -1,11 +1,15 @@
 // A parameter server: it has a part of the model, takes the workers' gradients, updates, and hands
-// out parameters, as its consistency says (trireme/plan/push_clock.h; docs/parameter_server.md).
+// out parameters (docs/parameter_server.md).
 //
 //   ParameterServer server({"127.0.0.1", 0}, token, {.placement = plan, .server = 0,
 //                                                    .optimizer = SGD{.lr = 0.1},
 //                                                    .consistency = {Consistency::async},
 //                                                    .workers = 4});
 //   world.set_value("address of " + world.task().name(), to_string(server.endpoint()));
+//
+// Server 0 has the clock (trireme/plan/push_clock.h): it decides which pushes make up which
+// update. The other servers hold the pushes that they get until a worker brings them the decision.
+// So all servers make the same updates in the same order, whichever worker is lost in between.
 #pragma once
 #include <trireme/base/json.h>
 #include <trireme/net/requests/request_server.h>
@@ -24,7 +28,7 @@ struct ParameterServerOptions {
   int server = 0;                 // The number of this one.
   OptimizerFactory optimizer;     // It updates pieces: flat tensors of parts of parameters.
   plan::ConsistencyOptions consistency;
-  int workers = 1;  // The number in the job. Other workers are refused.
+  int workers = 1;  // The number in the first generation of the job. Other workers are refused.
   // delay_compensated: the factor lambda of gradient x gradient x distance.
   double compensation = 0.04;
   // Gradients with NaN or infinity are refused, and their worker gets an error that names the
@@ -55,10 +59,11 @@ class ParameterServer {
   // Any thread.
   net::Endpoint endpoint() const;
   ParameterServerFacts facts() const;
-  // Changes the consistency from now on. Throws Error(invalid_argument) for options that do not
-  // fit.
+  // Server 0: changes the consistency from now on. Throws Error(invalid_argument) for options that
+  // do not fit.
   void change(const plan::ConsistencyOptions& consistency);
-  // The worker was lost: nobody waits for it. What it pushed counts. It may join again.
+  // Server 0: the worker was lost, and nobody waits for it. What it pushed counts. It may join
+  // again.
   void leave(int worker);
 
  private:

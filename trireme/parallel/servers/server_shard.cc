@@ -11,17 +11,21 @@
 #include <cstring>
 
 namespace trireme::servers {
+
+std::string name_of(const plan::PlacementPlan& placement, const plan::ServerPiece& piece) {
+  return fmt::format("{}[{}:{}]", placement.facts.tensors[static_cast<size_t>(piece.tensor)].name,
+                     piece.from, piece.from + piece.count);
+}
+
 ServerShard::ServerShard(const plan::PlacementPlan& placement, int server,
                          const OptimizerFactory& optimizer) {
   for (const plan::ServerPiece& piece : placement.pieces) {
     if (piece.server != server) continue;
     const plan::TensorSpec& tensor = placement.facts.tensors[static_cast<size_t>(piece.tensor)];
     pieces_.push_back(piece);
-    const std::string name =
-        fmt::format("{}[{}:{}]", tensor.name, piece.from, piece.from + piece.count);
-    parameters_.push_back(
-        {name, at::zeros({piece.count}, at::TensorOptions(to_torch(tensor.dtype)))
-                   .set_requires_grad(true)});
+    parameters_.push_back({name_of(placement, piece),
+                           at::zeros({piece.count}, at::TensorOptions(to_torch(tensor.dtype)))
+                               .set_requires_grad(true)});
     data_.push_back(static_cast<std::byte*>(parameters_.back().tensor.mutable_data_ptr()));
     bytes_.push_back(parameters_.back().tensor.nbytes());
   }
@@ -52,6 +56,25 @@ void ServerShard::update(const std::vector<void*>& gradients) {
         gradients[i] != nullptr ? tensor_in(i, gradients[i]) : at::Tensor();
   if (optimizer_) optimizer_->step();
   for (const NamedTensor& parameter : parameters_) parameter.tensor.mutable_grad().reset();
+}
+
+void ServerShard::set_rates(std::span<const double> rates) {
+  if (!optimizer_) return;
+  auto& groups = optimizer_->param_groups();
+  if (groups.size() != rates.size())
+    throw Error(ErrorCode::invalid_argument, "parallel",
+                fmt::format("{} learning rates for the optimizer of a server, which has {} groups",
+                            rates.size(), groups.size()),
+                "the same optimizer everywhere");
+  for (size_t i = 0; i < groups.size(); ++i) groups[i].options().set_lr(rates[i]);
+}
+
+OptimizerState ServerShard::optimizer_state() const {
+  return optimizer_ ? state_of(*optimizer_, parameters_) : OptimizerState();
+}
+
+void ServerShard::load_optimizer_state(const OptimizerState& state) {
+  if (optimizer_) load_state(*optimizer_, parameters_, state);
 }
 
 void ServerShard::copy_to(const std::vector<std::byte*>& places) const {

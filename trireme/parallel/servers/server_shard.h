@@ -5,6 +5,8 @@
 #include <trireme/parallel/optimizer.h>
 #include <trireme/plan/placement_plan.h>
 #include <memory>
+#include <span>
+#include <string>
 #include <vector>
 
 namespace trireme::fused {
@@ -12,6 +14,9 @@ class FusedOptimizer;
 }
 
 namespace trireme::servers {
+
+// "conv1.weight[0:4096]"
+std::string name_of(const plan::PlacementPlan& placement, const plan::ServerPiece& piece);
 
 // Used under one lock.
 class ServerShard {
@@ -28,6 +33,9 @@ class ServerShard {
 
   // [piece]: its gradient, in its type; null where there is none, and nothing changes.
   void update(const std::vector<void*>& gradients);
+  // The learning rates of the optimizer's groups. Throws Error(invalid_argument) for another
+  // number of groups.
+  void set_rates(std::span<const double> rates);
   // Copies the values. `places`: [piece].
   void copy_to(const std::vector<std::byte*>& places) const;
   // [piece]: its values and its bytes.
@@ -35,6 +43,11 @@ class ServerShard {
   size_t bytes(size_t i) const { return bytes_[i]; }
   // A tensor of a piece's form in other memory.
   at::Tensor tensor_in(size_t i, void* memory) const;
+
+  // The state of the optimizer, by the names of pieces: "exp_avg/conv1.weight[0:4096]".
+  OptimizerState optimizer_state() const;
+  // Throws Error(invalid_argument) if it is that of another optimizer.
+  void load_optimizer_state(const OptimizerState& state);
 
  private:
   std::vector<plan::ServerPiece> pieces_;

@@ -7,21 +7,22 @@
 namespace trireme::servers {
 namespace {
 
-constexpr uint32_t kServerMark = 0x31735054;  // "TPs1"
+constexpr uint32_t kServerMark = 0x32735054;  // "TPs2"
+constexpr uint32_t kUnchanged = 1, kEarly = 2;
 
 struct RequestBytes {
   uint32_t mark = kServerMark;
   uint8_t call = 0;
   uint8_t unused[3] = {};
-  int32_t worker = 0;
-  int32_t unused_too = 0;
-  int64_t clock = 0, samples = 0, known = 0;
+  int32_t worker = 0, generation = 0;
+  int64_t clock = 0, samples = 0, known = 0, follows = 0;
+  int32_t wait_ms = 0, unused_too = 0;
 };
-static_assert(sizeof(RequestBytes) == 40, "sent as it lies in memory");
+static_assert(sizeof(RequestBytes) == 56, "sent as it lies in memory");
 
 struct ReplyBytes {
   uint32_t mark = kServerMark;
-  uint32_t is_unchanged = 0;
+  uint32_t flags = 0;
   int64_t version = 0, clock = 0;
 };
 static_assert(sizeof(ReplyBytes) == 24, "sent as it lies in memory");
@@ -43,6 +44,33 @@ std::string text_of(const Bytes& bytes) {
 
 }  // namespace
 
+Json to_json(const ServerUpdate& update) {
+  Json pushes = Json::array();
+  for (const PushId& push : update.pushes)
+    pushes.push_back({push.generation, push.worker, push.clock});
+  return {update.number, std::move(pushes), update.rates, update.scale, update.compensates};
+}
+
+ServerUpdate update_in(const Json& json) {
+  ServerUpdate update{
+      json.at(0), {}, json.at(2).get<std::vector<double>>(), json.at(3), json.at(4)};
+  for (const Json& push : json.at(1))
+    update.pushes.push_back({push.at(0), push.at(1), push.at(2)});
+  return update;
+}
+
+Json to_json(const std::vector<ServerUpdate>& updates) {
+  Json list = Json::array();
+  for (const ServerUpdate& update : updates) list.push_back(to_json(update));
+  return list;
+}
+
+std::vector<ServerUpdate> updates_in(const Json& json) {
+  std::vector<ServerUpdate> updates;
+  for (const Json& each : json) updates.push_back(update_in(each));
+  return updates;
+}
+
 std::string told_form(const plan::TensorSpec& tensor) {
   return fmt::format("{} {}", tensor.name, tensor.describe());
 }
@@ -51,34 +79,44 @@ std::string encode(const ServerRequest& request) {
   RequestBytes bytes;
   bytes.call = static_cast<uint8_t>(request.call);
   bytes.worker = request.worker;
+  bytes.generation = request.generation;
   bytes.clock = request.clock;
   bytes.samples = request.samples;
   bytes.known = request.known;
+  bytes.follows = request.follows;
+  bytes.wait_ms = request.wait_ms;
   return text_of(bytes) + std::string(request.text);
 }
 
 ServerRequest decode_request(std::string_view header) {
   const auto bytes = bytes_in<RequestBytes>(header);
   if (bytes.call < static_cast<uint8_t>(ServerCall::join) ||
-      bytes.call > static_cast<uint8_t>(ServerCall::leave))
+      bytes.call > static_cast<uint8_t>(ServerCall::skip))
     throw Error(ErrorCode::corrupt, "parallel",
                 fmt::format("a parameter server has no call {}", bytes.call));
-  return {
-      static_cast<ServerCall>(bytes.call), bytes.worker, bytes.clock, bytes.samples, bytes.known,
-      header.substr(sizeof bytes)};
+  return {static_cast<ServerCall>(bytes.call),
+          bytes.worker,
+          bytes.generation,
+          bytes.clock,
+          bytes.samples,
+          bytes.known,
+          bytes.follows,
+          bytes.wait_ms,
+          header.substr(sizeof bytes)};
 }
 
 std::string encode(const ServerReply& reply) {
   ReplyBytes bytes;
-  bytes.is_unchanged = reply.is_unchanged ? 1 : 0;
+  bytes.flags = (reply.is_unchanged ? kUnchanged : 0) | (reply.is_early ? kEarly : 0);
   bytes.version = reply.version;
   bytes.clock = reply.clock;
-  return text_of(bytes);
+  return text_of(bytes) + reply.text;
 }
 
 ServerReply decode_reply(std::string_view header) {
   const auto bytes = bytes_in<ReplyBytes>(header);
-  return {bytes.version, bytes.clock, bytes.is_unchanged != 0};
+  return {bytes.version, bytes.clock, (bytes.flags & kUnchanged) != 0, (bytes.flags & kEarly) != 0,
+          std::string(header.substr(sizeof bytes))};
 }
 
 }  // namespace trireme::servers

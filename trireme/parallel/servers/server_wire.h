@@ -1,21 +1,52 @@
 // The messages between a worker and a parameter server, as headers of the request channel
 // (trireme/net/requests/). Tensors follow in the order of the server's pieces.
 #pragma once
+#include <trireme/base/json.h>
 #include <trireme/plan/tensor_spec.h>
+#include <compare>
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace trireme::servers {
 
 enum class ServerCall : uint8_t {
   join = 1,    // Text: JSON with the model as the worker has it. The answer has its first step.
   initialise,  // The first values of all pieces. Those of the first worker that sends them count.
-  push,        // Gradients of a step.
-  pull,        // Parameters to begin a step with.
-  push_pull,   // Both: a push, and a pull of the next step.
+  push,        // Server 0: gradients of a step, which the clock judges.
+  pull,        // Server 0: parameters to begin a step with, once the clock lets the worker begin.
+  push_pull,   // Server 0: both: a push, and a pull of the next step.
   leave,       // The worker pushes no more.
+  hold,        // Gradients of a step, which a decided update takes later.
+  follow,      // Text: decided updates. Parameters that have them.
+  measure,     // Text: an update. The squares of the mean of its gradients.
+  read,        // Parameters and the optimizer's state.
+  write,       // New ones. Text: the head of read, and the version from now on.
+  facts,       // Text of the answer: the counts of the server.
+  open_round,  // Server 0. Text: the round's id and its number of leases.
+  skip,        // Server 0: the batch of a lease counts as used, without an update.
 };
+
+// One worker's push, among all of the job.
+struct PushId {
+  int generation = 0, worker = 0;
+  int64_t clock = 0;
+  auto operator<=>(const PushId&) const = default;
+};
+
+// A decision that all servers follow: these pushes make up the update with this number.
+struct ServerUpdate {
+  int64_t number = 0;
+  std::vector<PushId> pushes;
+  std::vector<double> rates;  // The learning rates of the optimizer's groups; empty: as they are.
+  double scale = 1;           // A factor of the gradients, from clipping.
+  bool compensates = false;   // Gradients are corrected for the distance since their pull.
+};
+Json to_json(const ServerUpdate& update);
+ServerUpdate update_in(const Json& json);
+Json to_json(const std::vector<ServerUpdate>& updates);
+std::vector<ServerUpdate> updates_in(const Json& json);
 
 // A tensor of the model in a call of join: "conv1.weight float32[16, 3]".
 std::string told_form(const plan::TensorSpec& tensor);
@@ -24,10 +55,14 @@ std::string told_form(const plan::TensorSpec& tensor);
 struct ServerRequest {
   ServerCall call = ServerCall::pull;
   int32_t worker = 0;
-  int64_t clock = 0;    // push: the step of the gradients. pull: the step to begin.
-  int64_t samples = 0;  // push: the samples whose mean the gradients are.
-  int64_t known = -1;   // pull: the version that the worker has; -1: none.
-  std::string_view text;
+  int32_t generation = 0;
+  int64_t clock = 0;    // push, hold: the step of the gradients. pull: the step to begin.
+  int64_t samples = 0;  // push, hold: the samples whose mean the gradients are.
+  int64_t known = -1;   // pull, follow: the version that the worker has; -1: none.
+  // pull: the answer has the decisions since this version, which may be -1; -2: it has none.
+  int64_t follows = -2;
+  int32_t wait_ms = 0;  // pull: answer is_early after this time; 0: wait with patience.
+  std::string_view text = {};
 };
 std::string encode(const ServerRequest& request);
 // Throws Error(corrupt) if it is no such header.
@@ -38,6 +73,8 @@ struct ServerReply {
   int64_t clock = 0;    // The step to begin.
   // The worker has this version, so no tensors come; or its first values do not count.
   bool is_unchanged = false;
+  bool is_early = false;  // The worker may not begin yet. The text says why.
+  std::string text = {};
 };
 std::string encode(const ServerReply& reply);
 ServerReply decode_reply(std::string_view header);  // Throws Error(corrupt).

@@ -1,0 +1,185 @@
+"""Strategy parameter_server: jobs with processes that serve, and what a user sees of them."""
+
+import json
+import os
+import re
+import signal
+import unittest
+
+from support import DIGITS, TRIREME, SystemTest, wait_until
+
+SERVERS = ("--set", "strategy.name=parameter_server")
+SMALL = ("--set", "model.name=mlp", "--set", "model.hidden=[32]")
+
+
+def tasks_of(launcher):
+    """Returns {task: pid} of a launcher's children, by the environment that they got."""
+    found = {}
+    for pid in children_of(launcher):
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                env = dict(entry.split("=", 1) for entry in
+                           file.read().decode(errors="replace").split("\0") if "=" in entry)
+        except OSError:
+            continue
+        if "TRIREME_ROLE" in env:
+            found[f"{env['TRIREME_ROLE']} {env['TRIREME_INDEX']}"] = pid
+    return found
+
+
+def children_of(pid):
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children") as file:
+            return [int(child) for child in file.read().split()]
+    except OSError:
+        return []
+
+
+class ParameterServers(SystemTest):
+    def with_servers(self, *words, servers=2, workers=2, name="run", **options):
+        return self.train(*SERVERS, "--ps", str(servers), "--workers", str(workers), *words,
+                          name=name, **options)
+
+    def start_job(self, *words, name="run"):
+        return self.start(TRIREME, "train", DIGITS, *SMALL, *SERVERS, "--ps", "2", "--workers",
+                          "2", "--set", f"run.dir={self.folder / name}", "--report",
+                          self.folder / f"{name}.json", *words)
+
+    def end_of(self, job, name="run", timeout=120):
+        out, err = job.communicate(timeout=timeout)
+        self.assertEqual(job.returncode, 0, f"{out}\n{err}")
+        return json.loads((self.folder / f"{name}.json").read_text()), out + err
+
+    def steps_logged(self, name="run"):
+        log = self.folder / name / "log.jsonl"
+        if not log.exists():
+            return 0
+        return log.read_text(errors="replace").count('"event":"commit"')
+
+    def assert_each_sample_once(self, report, epochs=None):
+        samples = report["samples"]
+        self.assertEqual(samples["lost"], 0, samples)
+        self.assertEqual(samples["repeated"], 0, samples)
+        self.assertEqual(samples["expected"], samples["seen_once"])
+        if epochs is not None:
+            self.assertEqual(report["epochs"], epochs)
+
+    def test_synchronous_steps_give_the_losses_of_one_device(self):
+        words = ("--set", "train.steps=50", *SMALL)
+        for more, tolerance in ((("--set", "train.dtype=float64"), 1e-10), ((), 1e-5)):
+            reference = self.train(*words, *more, "--set", "strategy.name=one_device",
+                                   name=f"one-{tolerance}")
+            for servers, workers in ((1, 1), (2, 2), (2, 3)):
+                with self.subTest(servers=servers, workers=workers, tolerance=tolerance):
+                    report = self.with_servers(*words, *more, servers=servers, workers=workers,
+                                               name=f"{servers}x{workers}-{tolerance}")
+                    self.assert_close(report["loss_history"], reference["loss_history"],
+                                      tolerance)
+                    told = report["parameter_server"]
+                    self.assertEqual(told["servers"], servers)
+                    self.assertEqual(told["staleness"]["max"], 0)
+                    self.assertEqual(report["roles"], {"worker": workers, "ps": servers})
+
+    def test_clipping_schedules_and_optimizers_hold_on_servers(self):
+        for optimizer in ("sgd", "adam"):
+            words = ("--set", "train.steps=30", "--set", "train.dtype=float64", *SMALL, "--set",
+                     "train.clip_norm=0.5", "--set", "schedule.name=step", "--set",
+                     "schedule.every=1", "--set", "schedule.gamma=0.5", "--set",
+                     f"optimizer.name={optimizer}", "--set", "optimizer.lr=0.01")
+            reference = self.train(*words, name=f"one-{optimizer}")
+            report = self.with_servers(*words, name=optimizer)
+            self.assert_close(report["loss_history"], reference["loss_history"], 1e-9)
+
+    def test_checkpoints_go_from_servers_to_one_device_and_back(self):
+        words = ("--set", "train.dtype=float64", *SMALL, "--set", "optimizer.name=adam", "--set",
+                 "optimizer.lr=0.001")
+        reference = self.train(*words, "--set", "train.steps=40", name="whole")
+        self.with_servers(*words, "--set", "train.steps=20", name="run")
+        second = self.train(*words, "--set", "train.steps=30", name="run")
+        self.assertEqual(second["resumed_from_step"], 20)
+        third = self.with_servers(*words, "--set", "train.steps=40", servers=3, name="run")
+        self.assertEqual(third["resumed_from_step"], 30)
+        self.assert_close(third["loss_history"], reference["loss_history"], 1e-9)
+
+    def test_workers_at_their_own_pace_learn_and_use_each_sample_once(self):
+        words = (*SMALL, "--set", "train.epochs=8", "--set", "optimizer.lr=0.05")
+        reference = self.train(*words, name="one")
+        modes = {"async": (), "stale": ("--set", "ps.staleness=2"), "delay_compensated": ()}
+        for mode, more in modes.items():
+            with self.subTest(mode):
+                report = self.with_servers(*words, "--set", f"ps.consistency={mode}", *more,
+                                           name=mode)
+                self.assertEqual(report["steps"], reference["steps"])
+                self.assertEqual(len(report["loss_history"]), report["steps"])
+                self.assert_each_sample_once(report, epochs=8)
+                self.assertGreater(report["eval"]["accuracy"], 0.88)
+                self.assertEqual(report["parameter_server"]["updates"], report["steps"])
+                if mode == "stale":
+                    self.assertLessEqual(report["parameter_server"]["staleness"]["max"], 5)
+
+    def test_backup_workers_leave_no_sample_out(self):
+        report = self.with_servers(*SMALL, "--set", "train.epochs=2", "--set",
+                                   "ps.backup_workers=1", workers=3, name="backup")
+        self.assert_each_sample_once(report, epochs=2)
+        self.assertLess(report["parameter_server"]["updates"], report["steps"])
+
+    def test_the_job_goes_on_without_a_worker_that_is_killed(self):
+        for mode in ("sync", "async"):
+            with self.subTest(mode):
+                job = self.start_job("--set", "train.epochs=12", "--set",
+                                     f"ps.consistency={mode}", name=mode)
+                wait_until(lambda: self.steps_logged(mode) > 5, 60, "the first steps")
+                os.kill(tasks_of(job.pid)["worker 1"], signal.SIGKILL)
+                report, _ = self.end_of(job, mode)
+                self.assert_each_sample_once(report, epochs=12)
+                self.assertGreater(len(report["generations"]), 1)
+
+    def test_a_synchronous_job_that_lost_a_worker_has_the_losses_of_one_device(self):
+        words = ("--set", "train.epochs=8", "--set", "train.dtype=float64")
+        reference = self.train(*SMALL, *words, name="one")
+        job = self.start_job(*words)
+        wait_until(lambda: self.steps_logged() > 5, 60, "the first steps")
+        os.kill(tasks_of(job.pid)["worker 0"], signal.SIGKILL)
+        report, _ = self.end_of(job)
+        self.assert_close(report["loss_history"], reference["loss_history"], 1e-9)
+
+    def test_a_job_that_lost_a_server_goes_on_from_its_newest_checkpoint(self):
+        for mode in ("sync", "async"):
+            with self.subTest(mode):
+                job = self.start_job("--set", "train.epochs=12", "--set",
+                                     f"ps.consistency={mode}", "--set",
+                                     'checkpoint.every="10 steps"', name=mode)
+                wait_until(lambda: self.steps_logged(mode) > 15, 60, "the first steps")
+                os.kill(tasks_of(job.pid)["ps 1"], signal.SIGKILL)
+                report, output = self.end_of(job, mode)
+                self.assertIn("ps 1", output)
+                self.assert_each_sample_once(report, epochs=12)
+
+    def test_trireme_plan_prints_the_placement(self):
+        code, out, err = self.run_to_end(TRIREME, "plan", DIGITS, *SERVERS, "--workers", "2",
+                                         "--ps", "2")
+        self.assertEqual(code, 0, err)
+        self.assertIn("on 2 servers", out)
+        self.assertRegex(out, r"ps 0 +[\d.]+ KB +\d+ pieces")
+        report = self.with_servers("--set", "train.steps=3", name="run")
+        self.assertIn(report["plan_digest"], out)
+
+    def test_wrong_options_are_refused_before_anything_starts(self):
+        def refused(*words, parts, servers=("--ps", "2")):
+            self.assert_refused((TRIREME, "train", DIGITS, "--workers", "2", *servers, *words), 2,
+                                *parts)
+        refused(*SERVERS, servers=(), parts=("--ps",))
+        refused(parts=("ps.servers", "parameter_server"))
+        refused(*SERVERS, "--set", "ps.backup_workers=2", parts=("ps.backup_workers is 2",
+                                                                 "2 workers"))
+        refused(*SERVERS, "--set", "ps.staleness=2", parts=("ps.staleness", "ps.consistency=stale"))
+        refused(*SERVERS, "--set", "ps.replication=2", parts=("ps.replication is 2",))
+        refused(*SERVERS, "--set", "optimizer.name=lamb", parts=("lamb", "adam"))
+        refused(*SERVERS, "--set", "mesh.pipeline=2", parts=("mesh.pipeline",))
+        refused(*SERVERS, "--set", "ps.consistency=maybe", parts=("ps.consistency", "async"))
+        refused(*SERVERS, "--set", "ps.consistency=async", "--set", "train.ema_decay=0.9",
+                parts=("train.ema_decay", "own pace"))
+
+
+if __name__ == "__main__":
+    unittest.main()

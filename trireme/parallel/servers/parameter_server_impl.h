@@ -1,0 +1,136 @@
+// The insides of a parameter server. Included by its sources alone.
+#pragma once
+#include <trireme/parallel/servers/parameter_server.h>
+#include <trireme/parallel/servers/request_memory.h>
+#include <trireme/parallel/servers/server_shard.h>
+#include <trireme/parallel/servers/server_wire.h>
+#include <trireme/plan/lease_table.h>
+#include <condition_variable>
+#include <deque>
+#include <list>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <thread>
+
+namespace trireme {
+
+struct ParameterServer::Impl {
+  using Gradients = std::vector<void*>;  // [piece]; null: none.
+
+  explicit Impl(ParameterServerOptions given);
+
+  // A worker that waits for parameters.
+  struct Waiting {
+    servers::ServerRequest request;  // Without its text.
+    Json wish;                       // The text.
+    Deadline deadline;
+    net::Responder responder;
+  };
+  // The parameters of one version. Its memory serves other versions when nobody has it any more.
+  struct Copy {
+    std::unique_ptr<servers::MemoryLine[]> memory;
+    std::vector<std::byte*> pieces;
+  };
+  using Values = std::shared_ptr<const Copy>;
+  struct Answer {
+    servers::ServerReply reply;
+    Values values;  // Null if the worker has them.
+    net::Responder responder;
+  };
+  struct Push {
+    Gradients gradients;
+    int64_t samples = 0;
+    std::shared_ptr<void> owner;  // It keeps the gradients' memory.
+    // Server 0: the lease, the loss and the learning rates that came with it.
+    int64_t lease = -1;
+    double loss = 0;
+    std::vector<double> rates;
+  };
+  // The parameters that a worker got last.
+  struct Pulled {
+    int64_t version = 0;
+    Values values;  // Only for delay compensation.
+  };
+  // Server 0: a stretch of batches that workers compute at their own pace.
+  struct Round {
+    int64_t id = -1;
+    plan::LeaseTable leases{0};
+    Json counted = Json::array();  // Those that are done, in the order of updates.
+    bool stops = false, regroups = false;
+  };
+
+  // parameter_server.cc: calls.
+  net::Placement place(const net::Head& head);
+  void handle(net::Request request, net::Responder responder);
+  bool handle_of_clock(const servers::ServerRequest& request, const net::Request& message,
+                       net::Responder& responder);
+  servers::ServerReply join(const servers::ServerRequest& request);
+  void begin_generation(int generation, int workers);
+  bool initialise(const net::Request& message);  // False if there were values before.
+  void check_worker(const servers::ServerRequest& request) const;
+  // Throws Error(invalid_argument) unless the tensors are those that the call has.
+  void check_tensors(const servers::ServerRequest& request,
+                     const std::vector<net::TensorNote>& tensors) const;
+
+  // server_updates.cc: from pushes to updates.
+  void hold(const servers::ServerRequest& request, const net::Request& message);
+  void push(const servers::ServerRequest& request, const net::Request& message);
+  Gradients gradients_in(const net::Request& message) const;
+  void follow(const std::vector<servers::ServerUpdate>& updates);
+  void decide(std::vector<servers::PushId> pushes);
+  void end_round_if_last();
+  void decide_gathered() { decide({gathered.begin(), gathered.end()}); }
+  void apply(const servers::ServerUpdate& update);
+  Gradients mean_of(const servers::ServerUpdate& update, double scale);
+  double squares_of(const servers::ServerUpdate& update);
+  void compensate(int worker, Gradients& gradients);
+  void note_counted(const servers::ServerUpdate& update);
+
+  // server_answers.cc: parameters for those that may begin.
+  void pull(const servers::ServerRequest& request, net::Responder responder);
+  // The answers to workers that may begin their steps.
+  std::vector<Answer> take_ready();
+  // Whether the worker waits on. Otherwise `told` has what goes with the parameters.
+  bool has_to_wait(const Waiting& each, Json& told);
+  bool has_to_wait_for_lease(const Waiting& each, bool may_begin, Json& told);
+  void send(std::vector<Answer> answers) const;
+  void answer_the_waiting();
+  void look_after_the_waiting(const std::stop_token& end);
+  std::string reason_to_wait(const Waiting& waiting) const;
+  const Values& values_now();
+
+  // server_state_calls.cc
+  void read_state(net::Responder& responder);
+  void write_state(const net::Request& message, const Json& text);
+  servers::ServerReply open_round(const servers::ServerRequest& request);
+  void skip(const servers::ServerRequest& request);
+  void leave(int worker);
+
+  const ParameterServerOptions options;
+  std::vector<net::Message::Tensor> form;  // The tensors of replies, without data.
+  const std::shared_ptr<servers::RequestMemory> memory =
+      std::make_shared<servers::RequestMemory>();
+
+  mutable std::mutex mutex;  // Guards what follows.
+  servers::ServerShard shard;
+  plan::PushClock clock;         // Of server 0.
+  int generation = -1, workers;  // -1: nobody has joined.
+  bool has_values = false, compensates = false;
+  int64_t version = 0;
+  std::map<servers::PushId, Push> held;
+  std::set<servers::PushId> gathered;  // Server 0: those that wait for others of their step.
+  std::deque<servers::ServerUpdate> decided;  // The newest ones.
+  std::map<int, Pulled> pulled;               // [worker]
+  Round round;
+  std::list<Waiting> waiting;
+  std::vector<std::shared_ptr<Copy>> copies;
+  Values values;  // The copy of `values_version`.
+  int64_t values_version = -1;
+  ParameterServerFacts facts;
+
+  std::condition_variable_any ends;
+  std::jthread keeper;  // Ends before the rest.
+};
+
+}  // namespace trireme

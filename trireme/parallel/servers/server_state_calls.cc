@@ -1,0 +1,110 @@
+// Parameter servers: state for checkpoints, and rounds of batches.
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/from_blob.h>
+
+#include <fmt/format.h>
+#include <trireme/base/error.h>
+#include <trireme/comm/dtype.h>
+#include <trireme/parallel/servers/parameter_server_impl.h>
+#include <cstring>
+#include <map>
+#include <utility>
+
+namespace trireme {
+namespace {
+
+using servers::ServerReply;
+using servers::ServerRequest;
+
+net::Message::Tensor note_of(const NamedTensor& named) {
+  return {{named.name, std::string(plan::to_string(to_stored(named.tensor.scalar_type()))),
+           named.tensor.sizes().vec(), named.tensor.nbytes()},
+          named.tensor.const_data_ptr()};
+}
+
+}  // namespace
+
+// The state is copied first, so that it is that of one version, and updates do not wait for the
+// reader.
+void ParameterServer::Impl::read_state(net::Responder& responder) {
+  std::vector<NamedTensor> tensors;
+  Json head;
+  ServerReply reply;
+  {
+    const at::NoGradGuard no_grad;
+    const std::lock_guard lock(mutex);
+    const OptimizerState state = shard.optimizer_state();
+    head = {{"kind", state.kind}, {"counters", state.counters}};
+    for (const NamedTensor& each : shard.parameters())
+      tensors.push_back({each.name, each.tensor.detach().clone()});
+    for (const NamedTensor& each : state.tensors)
+      tensors.push_back({each.name, each.tensor.detach().clone()});
+    reply.version = version;
+  }
+  reply.text = head.dump();
+  net::Message message{encode(reply), {}};
+  for (const NamedTensor& each : tensors) message.tensors.push_back(note_of(each));
+  responder.reply(message);
+}
+
+void ParameterServer::Impl::write_state(const net::Request& message, const Json& text) {
+  std::map<std::string, at::Tensor> by_name;
+  OptimizerState state{text.at("kind"), {}, text.at("counters")};
+  for (size_t i = 0; i < message.tensors.size(); ++i) {
+    const net::TensorNote& note = message.head.tensors[i];
+    by_name[note.name] =
+        at::from_blob(message.tensors[i].data(), note.shape,
+                      at::TensorOptions(to_torch(plan::dtype_from_string(note.dtype))));
+  }
+  for (const NamedTensor& own : shard.parameters()) {
+    const auto found = by_name.find(own.name);
+    if (found == by_name.end() || found->second.numel() != own.tensor.numel() ||
+        found->second.scalar_type() != own.tensor.scalar_type())
+      throw Error(ErrorCode::invalid_argument, "parallel",
+                  fmt::format("new values for server {} that lack '{}'", options.server, own.name),
+                  "the same model and number of servers everywhere");
+  }
+  const at::NoGradGuard no_grad;
+  const std::lock_guard lock(mutex);
+  for (size_t i = 0; i < shard.size(); ++i) {
+    const auto own = by_name.extract(shard.parameters()[i].name);
+    std::memcpy(shard.data(i), own.mapped().const_data_ptr(), shard.bytes(i));
+  }
+  for (auto& [name, tensor] : by_name) state.tensors.push_back({name, tensor});
+  if (!state.kind.empty()) shard.load_optimizer_state(state);
+  has_values = true;
+  version = text.at("version");
+  held.clear();
+  gathered.clear();
+  decided.clear();
+  pulled.clear();
+  round = Round();
+}
+
+ServerReply ParameterServer::Impl::open_round(const ServerRequest& request) {
+  const Json wish = Json::parse(request.text);
+  const int64_t id = wish.at("id");
+  const std::lock_guard lock(mutex);
+  if (id < round.id)
+    throw Error(ErrorCode::invalid_argument, "parallel",
+                fmt::format("worker {} begins round {}, and round {} has begun", request.worker,
+                            id, round.id),
+                "the same training everywhere");
+  // A round that ended before its first lease begins again.
+  const bool is_empty = round.leases.limit() == 0;
+  if (id > round.id || is_empty) round = {id, plan::LeaseTable(wish.at("leases").get<int64_t>())};
+  return {version, 0, false, false, ""};
+}
+
+void ParameterServer::Impl::skip(const ServerRequest& request) {
+  const Json told = Json::parse(request.text);
+  const std::lock_guard lock(mutex);
+  const int64_t lease = told.at("lease");
+  if (!round.leases.has(request.worker, lease)) return;  // This call was made before.
+  round.leases.finish(request.worker, lease);
+  round.counted.push_back({lease, request.worker, nullptr, request.samples, 0});
+  end_round_if_last();
+}
+
+}  // namespace trireme
