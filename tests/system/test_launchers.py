@@ -69,6 +69,33 @@ class Launchers(SystemTest):
                 self.assertEqual(found["parameters_sha256"], reference["parameters_sha256"])
                 shutil.rmtree(self.folder / "run")
 
+    def test_a_cluster_of_tf_config_trains_with_servers(self):
+        steps = ("--set", "train.dtype=float64")
+        reference = self.train(*STEPS, *steps, name="reference")
+        cluster = {"chief": [f"127.0.0.1:{free_port()}"], "worker": [f"127.0.0.1:{free_port()}"],
+                   "ps": [f"127.0.0.1:{free_port()}" for _ in range(2)]}
+        report, processes = self.start_tasks(
+            [{"TF_CONFIG": json.dumps({"cluster": cluster,
+                                       "task": {"type": role, "index": index}})}
+             for role, index in (("ps", 1), ("worker", 0), ("ps", 0), ("chief", 0))], *steps)
+        self.assert_all_end_well(processes)
+        found = json.loads(report.read_text())
+        self.assertEqual(found["strategy"], "parameter_server")
+        self.assertEqual(found["parameter_server"]["servers"], 2)
+        self.assert_close(found["loss_history"], reference["loss_history"], 1e-10)
+
+    def test_a_job_of_dmlc_trains_with_a_server(self):
+        common = {"DMLC_PS_ROOT_URI": "127.0.0.1", "DMLC_PS_ROOT_PORT": str(free_port()),
+                  "DMLC_NUM_WORKER": "2", "DMLC_NUM_SERVER": "1"}
+        report, processes = self.start_tasks(
+            [{"DMLC_ROLE": role, **number, **common}
+             for role, number in (("worker", {"DMLC_WORKER_ID": "1"}),
+                                  ("server", {"DMLC_SERVER_ID": "0"}), ("scheduler", {}),
+                                  ("worker", {"DMLC_WORKER_ID": "0"}))])
+        self.assert_all_end_well(processes)
+        found = json.loads(report.read_text())
+        self.assertEqual((found["workers"], found["parameter_server"]["servers"]), (2, 1))
+
     def test_a_step_of_slurm_trains(self):
         common = {"SLURM_JOB_ID": "4711", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "2",
                   "SLURM_NODEID": "0", "SLURM_STEP_NODELIST": "here",

@@ -81,6 +81,19 @@ void let_workers_come_and_go(TrainArguments& arguments, const Config& config) {
     arguments.elastic = fmt::format("1:{}", arguments.workers.value_or(1));
 }
 
+// The environment may name the servers of the job (TF_CONFIG, DMLC).
+void take_servers_of_cluster(TrainArguments& arguments, const membership::Identity& identity) {
+  const membership::Role* const servers = identity.roles.find(membership::kServerRole);
+  const int count = servers ? servers->count : 0;
+  if (identity.roles.empty() || arguments.ps.value_or(count) == count) {
+    if (count > 0) arguments.ps = count;
+    return;
+  }
+  throw Error(ErrorCode::invalid_argument, "cli",
+              fmt::format("--ps {}, but the environment names {} servers", *arguments.ps, count),
+              fmt::format("--ps {}, or no --ps", count));
+}
+
 // The workers that have a copy of the model between them come and go together.
 std::optional<membership::Elastic> elastic_in_units(const TrainArguments& arguments,
                                                     const Config& config) {
@@ -277,10 +290,11 @@ int train(TrainArguments arguments) {
     arguments.source.options.emplace_back("--inject", "inject.faults=" + arguments.inject);
   if (!arguments.expect.empty())
     arguments.source.options.emplace_back("--expect", "inject.expect=" + arguments.expect);
+  const membership::Identity identity = membership::resolve_identity(Environment::of_process());
+  take_servers_of_cluster(arguments, identity);
   if (arguments.ps)
     arguments.source.options.emplace_back("--ps", fmt::format("ps.servers={}", *arguments.ps));
   Config config = load_config(arguments.source);
-  const membership::Identity identity = membership::resolve_identity(Environment::of_process());
   const bool launched = identity.launcher != membership::Launcher::alone;
   if (!launched) membership::TokenFile::clear_abandoned(Environment::of_process());
   if (arguments.workers) require_workers(*arguments.workers);

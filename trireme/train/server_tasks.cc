@@ -41,7 +41,7 @@ ParameterServerOptions server_options(const World& world, const TrainerOptions& 
 
 void Trainer::serve(const Job& job, std::shared_ptr<const Source> train,
                     std::shared_ptr<const Source> test) {
-  if (world_.task().role != kServerRole || world_.task().index >= options_.ps.servers)
+  if (world_.task().role != membership::kServerRole || world_.task().index >= options_.ps.servers)
     refuse_option(fmt::format("{} is no parameter server of a job with ps.servers {}",
                               world_.task().name(), options_.ps.servers),
                   "--ps with the number of tasks of the role ps");
@@ -66,7 +66,8 @@ std::shared_ptr<const ServerAccess> access_to_servers(World& world, const plan::
   access->token = world.token();
   access->generation = world.identity().generation;
   access->find = [&world, servers = ps.servers](Deadline deadline) {
-    if (const auto tasks = world.wait_for(kServerRole, deadline); std::ssize(tasks) != servers)
+    if (const auto tasks = world.wait_for(membership::kServerRole, deadline);
+        std::ssize(tasks) != servers)
       refuse_option(fmt::format("ps.servers is {}, and the job has {} tasks of the role ps",
                                 servers, tasks.size()),
                     fmt::format("--ps {}", tasks.size()));

@@ -113,8 +113,10 @@ plan::BatchSizes batch_sizes_of(const TrainerOptions& o, int replicas) {
   }
 }
 
-// The strategy that the mesh and the shards ask for, if `auto` is to be replaced.
-std::string strategy_of_division(const plan::DivisionOptions& division) {
+// The strategy that the servers, the mesh or the shards ask for, if `auto` is to be replaced.
+std::string strategy_asked_for(const TrainerOptions& o) {
+  const plan::DivisionOptions& division = o.division;
+  if (o.ps.servers > 0) return "parameter_server";
   if (division.mesh.pipeline > 1) return "pipeline";
   if (division.mesh.tensor > 1) return "tensor";
   return division.shard.level > 0 ? "sharded" : "auto";
@@ -220,6 +222,10 @@ void check_pace(const TrainerOptions& o) {
 
 void check_servers(const TrainerOptions& o, const std::string& strategy, int workers) {
   const auto can = plan::features_of(strategy);
+  if (can && !can->servers && o.ps.servers > 0)
+    refuse_option(fmt::format("the job has {} parameter servers, and strategy '{}' uses none",
+                              o.ps.servers, strategy),
+                  "strategy.name=parameter_server, or no --ps");
   if (!can || !can->servers) return;
   if (o.ps.servers < 1)
     refuse_option(
@@ -268,7 +274,7 @@ ResolvedStrategy resolve_strategy(const TrainerOptions& options, int workers, in
   require_workers(workers);
   ResolvedStrategy resolved;
   const std::string wanted =
-      options.strategy == "auto" ? strategy_of_division(options.division) : options.strategy;
+      options.strategy == "auto" ? strategy_asked_for(options) : options.strategy;
   resolved.name = plan::resolve_strategy(wanted, workers, options.replicas);
   check_features(options, resolved.name);
   check_central_storage(options, resolved.name);

@@ -11,6 +11,7 @@
 #include <trireme/train/stop_signal.h>
 #include <charconv>
 #include <cstring>
+#include <thread>
 
 namespace trireme::cli {
 namespace {
@@ -40,9 +41,19 @@ void tell(const Report& report, World& world,
   if (arguments.json) fmt::print("{}\n", end.report.dump());
 }
 
+// The scheduler of DMLC hosts the coordinator until all workers have ended.
+int coordinate(World& world) {
+  world.connect();
+  while (!world.finish_wanted() && !StopSignal::requested())
+    std::this_thread::sleep_for(Milliseconds(20));
+  world.leave();
+  return kExitOk;
+}
+
 // A side task of the job.
 int serve(World& world, const Training& training) {
-  if (world.task().role != kServerRole)
+  if (world.task().role == membership::kSchedulerRole) return coordinate(world);
+  if (world.task().role != membership::kServerRole)
     throw Error(
         ErrorCode::unsupported, "cli",
         fmt::format("{} starts trireme train, which has no such role", world.task().name()),
