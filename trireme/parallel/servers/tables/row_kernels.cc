@@ -9,7 +9,7 @@
 namespace trireme::servers {
 namespace {
 
-constexpr size_t kRowsAhead = 4;
+constexpr size_t kRowsAhead = 10;
 constexpr int64_t kFloatsOfALine = 16;
 
 TRIREME_INLINE void fetch_row(const float* row, int64_t floats) {
