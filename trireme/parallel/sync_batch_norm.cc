@@ -147,7 +147,8 @@ class Normalise : public torch::autograd::Function<Normalise> {
     const std::vector<int64_t> dims = all_but_channels(input);
     at::Tensor sum = gradient.sum(dims), product = (gradient * output).sum(dims);
     const at::Tensor to_bias = bias.defined() ? sum.to(bias.scalar_type()) : at::Tensor(),
-                     to_weight = weight.defined() ? product.to(weight.scalar_type()) : at::Tensor();
+                     to_weight =
+                         weight.defined() ? product.to(weight.scalar_type()) : at::Tensor();
     if (weight.defined()) {
       gradient = gradient * along_channels(weight, input);
       sum = sum * weight;
@@ -177,8 +178,8 @@ at::Tensor batch_norm(const at::Tensor& input, const std::optional<at::Tensor>& 
                       double eps, bool cudnn_enabled) {
   const c10::impl::ExcludeDispatchKeyGuard once(kInterceptionKey);
   auto group = CurrentSyncBatchNorm::group();
-  const bool has_statistics = running_mean && running_mean->defined() && running_var &&
-                              running_var->defined();
+  const bool has_statistics =
+      running_mean && running_mean->defined() && running_var && running_var->defined();
   if (!group && training && has_statistics && CurrentDeferredBatchNorm::innermost != nullptr)
     return CurrentDeferredBatchNorm::batch_norm(input, weight, bias, *running_mean, *running_var,
                                                 momentum, eps, cudnn_enabled);
