@@ -156,9 +156,9 @@ void ServerEngine::connect() {
                                   .generation = access_.generation,
                                   .workers = group().size(),
                                   .look = access_.look};
-      client_ = std::make_unique<ServerClient>(access_.find(limit), access_.token,
-                                               std::move(options), trained_of(model_.parameters),
-                                               Deadline::after(kOneTry));
+      client_ =
+          std::make_unique<ServerClient>(access_.find(limit), access_.token, std::move(options),
+                                         trained_of(model_.parameters), Deadline::after(kOneTry));
     } catch (const Error& error) {
       const bool may_come =
           error.code() == ErrorCode::timeout || error.code() == ErrorCode::peer_lost;
