@@ -148,7 +148,7 @@ class ParameterServers(SystemTest):
             with self.subTest(mode):
                 job = self.start_job("--set", "train.epochs=12", "--set",
                                      f"ps.consistency={mode}", "--set",
-                                     'checkpoint.every="10 steps"', name=mode)
+                                     "checkpoint.every=10 steps", name=mode)
                 wait_until(lambda: self.steps_logged(mode) > 15, 60, "the first steps")
                 os.kill(tasks_of(job.pid)["ps 1"], signal.SIGKILL)
                 report, output = self.end_of(job, mode)
