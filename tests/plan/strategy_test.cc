@@ -23,10 +23,11 @@ std::string refusal(const std::string& name, Numbers numbers) {
                     [&] { resolve_strategy(name, numbers.workers, numbers.replicas); });
 }
 
-TEST(Strategies, ThatComeWithTriremeAreSeven) {
-  EXPECT_THAT(strategies(), ElementsAre("one_device", "mirrored", "multi_worker", "pipeline",
-                                        "sharded", "tensor", "parameter_server"));
-  for (const char* const name : {"multi_worker", "parameter_server"})
+TEST(Strategies, ThatComeWithTriremeAreEight) {
+  EXPECT_THAT(strategies(),
+              ElementsAre("one_device", "mirrored", "multi_worker", "central_storage", "pipeline",
+                          "sharded", "tensor", "parameter_server"));
+  for (const char* const name : {"multi_worker", "central_storage", "parameter_server"})
     EXPECT_FALSE(is_of_mesh(name));
   for (const char* const name : {"pipeline", "sharded", "tensor"}) EXPECT_TRUE(is_of_mesh(name));
 }
