@@ -118,7 +118,8 @@ TEST(TfConfig, NamesThePartThatIsWrong) {
   EXPECT_THAT(tf_refusal(with_cluster(R"({"ps": ["a:1"]})")),
               HasSubstr("neither a chief nor a worker"));
   EXPECT_THAT(tf_refusal(tf_config("worker", "2")), HasSubstr("the task is worker 2"));
-  EXPECT_THAT(tf_refusal(tf_config("worker", "-1")), HasSubstr("worker -1"));
+  for (const char* const index : {"-1", "4294967296"})
+    EXPECT_THAT(tf_refusal(tf_config("worker", index)), HasSubstr("worker -1"));
   EXPECT_THAT(tf_refusal(tf_config("worker", "\"0\"")), HasSubstr("\"index\""));
   EXPECT_THAT(tf_refusal(tf_config("trainer", "0")), HasSubstr("unknown role 'trainer'"));
   EXPECT_THAT(tf_refusal(R"({"cluster": {"worker": ["a:1"]}, "task": {"type": "worker"}})"),

@@ -41,10 +41,14 @@ TEST(ServerPlan, DependsOnTheServers) {
 TEST(ServerPlan, RefusesWhatCannotBe) {
   EXPECT_THAT(message_of(ErrorCode::invalid_argument, [] { plan_servers(facts_of(2, 0)); }),
               HasSubstr("--ps"));
-  DataParallelFacts facts = facts_of(2, 1);
-  facts.ps.consistency.backup_workers = 2;
-  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { plan_servers(facts); }),
-              HasSubstr("ps.backup_workers"));
+}
+
+// A generation may have fewer workers than the job began with. The rule between workers and backup
+// workers is that of the job (train/trainer_rules.cc).
+TEST(ServerPlan, AGenerationMayBeAsSmallAsTheBackupWorkers) {
+  DataParallelFacts facts = facts_of(1, 2);
+  facts.ps.consistency.backup_workers = 1;
+  check(plan_servers(facts));
 }
 
 }  // namespace

@@ -72,12 +72,14 @@ class Launchers(SystemTest):
     def test_a_cluster_of_tf_config_trains_with_servers(self):
         steps = ("--set", "train.dtype=float64")
         reference = self.train(*STEPS, *steps, name="reference")
+        servers = ("--set", "strategy.name=parameter_server")
         cluster = {"chief": [f"127.0.0.1:{free_port()}"], "worker": [f"127.0.0.1:{free_port()}"],
                    "ps": [f"127.0.0.1:{free_port()}" for _ in range(2)]}
         report, processes = self.start_tasks(
             [{"TF_CONFIG": json.dumps({"cluster": cluster,
                                        "task": {"type": role, "index": index}})}
-             for role, index in (("ps", 1), ("worker", 0), ("ps", 0), ("chief", 0))], *steps)
+             for role, index in (("ps", 1), ("worker", 0), ("ps", 0), ("chief", 0))], *steps,
+            *servers)
         self.assert_all_end_well(processes)
         found = json.loads(report.read_text())
         self.assertEqual(found["strategy"], "parameter_server")
@@ -91,7 +93,8 @@ class Launchers(SystemTest):
             [{"DMLC_ROLE": role, **number, **common}
              for role, number in (("worker", {"DMLC_WORKER_ID": "1"}),
                                   ("server", {"DMLC_SERVER_ID": "0"}), ("scheduler", {}),
-                                  ("worker", {"DMLC_WORKER_ID": "0"}))])
+                                  ("worker", {"DMLC_WORKER_ID": "0"}))],
+            "--set", "strategy.name=parameter_server")
         self.assert_all_end_well(processes)
         found = json.loads(report.read_text())
         self.assertEqual((found["workers"], found["parameter_server"]["servers"]), (2, 1))

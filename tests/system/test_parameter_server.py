@@ -179,6 +179,8 @@ class ParameterServers(SystemTest):
         refused(*SERVERS, "--set", "ps.consistency=maybe", parts=("ps.consistency", "async"))
         refused(*SERVERS, "--set", "ps.consistency=async", "--set", "train.ema_decay=0.9",
                 parts=("train.ema_decay", "own pace"))
+        refused(*SERVERS, "--set", "ps.consistency=async", "--set", "elastic.batch=scale",
+                parts=("elastic.batch is scale", "own pace"))
 
 
 if __name__ == "__main__":

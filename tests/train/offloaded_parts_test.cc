@@ -107,23 +107,6 @@ TEST_F(OffloadedParts, GiveTheSameBitsWithMasters) {
   }
 }
 
-// The first stage has parameters that are frozen, and nothing else.
-TEST_F(OffloadedParts, AStageMayHaveNothingToTrain) {
-  Job job = chain();
-  job.model = [make = job.model] {
-    Model model = make();
-    for (const std::string name : {"in", "hidden1", "hidden2"})
-      for (auto& parameter : model.module->named_children()[name]->parameters())
-        parameter.set_requires_grad(false);
-    return model;
-  };
-  for (const int ranks : {2, 4}) {
-    TrainerOptions options = options_of({ranks, ranks == 4 ? 3 : 0, 2});
-    options.division.pipeline.cut = "3+3";
-    expect_same_bits(options, job, fmt::format("{} ranks", ranks));
-  }
-}
-
 TEST_F(OffloadedParts, LoadTheCheckpointsOfAnyOther) {
   const Report whole = run(options_of({}));
   for (const Layout& first : {Layout{}, Layout{2, 0, 2}, Layout{3, 1}, Layout{3, 3}})

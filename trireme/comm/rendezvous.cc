@@ -282,6 +282,7 @@ bool Rendezvous::finish_wanted() const {
   if (identity_.is_worker() || !coordinator_) return member_->finish_wanted();
   if (const auto lost = coordinator_->first_lost())
     throw Error(ErrorCode::peer_lost, "comm", lost->describe(), "start the job again");
+  if (const auto failure = coordinator_->ended()) throw failure->error();
   for (int worker = 0; worker < identity_.workers; ++worker)
     if (!coordinator_->said_goodbye(worker)) return false;
   return true;

@@ -74,7 +74,8 @@ Task task_in(const Json& json) {
   // A chief or an evaluator needs no index.
   if (task.contains("index")) {
     const Json& index = member_of(task, "index", "\"task\"", Json::value_t::number_unsigned);
-    own.index = index.get<int>();
+    const auto value = index.get<int64_t>();
+    own.index = value < 0 || value > kFirstSideTask ? -1 : static_cast<int>(value);
   } else if (own.role == kWorkerRole || own.role == kServerRole) {
     member_of(task, "index", "\"task\"", Json::value_t::number_unsigned);
   }

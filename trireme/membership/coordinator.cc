@@ -88,6 +88,10 @@ std::vector<Notice> Coordinator::take_notices() {
 
 EventBatch Coordinator::take_events() { return impl_->events_told.take(); }
 
+std::optional<Failure> Coordinator::ended() const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->membership->ended();
+}
 std::optional<LostWorker> Coordinator::first_lost() const {
   std::lock_guard lock(impl_->mutex);
   return impl_->membership->first_lost();

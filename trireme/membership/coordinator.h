@@ -56,6 +56,8 @@ class Coordinator {
   bool said_goodbye(int worker) const;
   // True if a worker's heartbeat told of the second step or a later one.
   bool any_step_finished() const;
+  // The reason why the job is over, if it is not elastic and is over by a failure.
+  std::optional<Failure> ended() const;
   // The first lost worker that the coordinator saw, if any.
   std::optional<LostWorker> first_lost() const;
   // The launcher saw the worker's process end, perhaps before its connection closed. Tells all

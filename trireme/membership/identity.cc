@@ -90,10 +90,12 @@ Identity of_side_task(const Environment& environment, const std::string& role) {
 
 Identity from_trireme(const Environment& environment) {
   const std::string role = environment.get("TRIREME_ROLE").value_or(kWorkerRole);
-  if (role != kWorkerRole && role != kChiefRole) return of_side_task(environment, role);
+  // A role of the user's own may have the name too; its tasks are no workers.
+  const bool is_chief = role == kChiefRole && environment.get("TRIREME_WORKER");
+  if (role != kWorkerRole && !is_chief) return of_side_task(environment, role);
   Identity identity;
   identity.launcher = Launcher::trireme;
-  identity.is_chief = role == kChiefRole;
+  identity.is_chief = is_chief;
   read_numbers(
       environment,
       {"TRIREME_WORKER", "TRIREME_WORKERS", "TRIREME_LOCAL_WORKER", "TRIREME_LOCAL_WORKERS"},

@@ -71,8 +71,9 @@ class StageOnPaper {
   }
 
  private:
-  // In place of a block: the inputs and outputs of the part, and the tensors of the loss.
-  static constexpr int kEnds = -1, kLoss = -2;
+  // In place of a block: the inputs and outputs of the part, the tensors of the loss, and
+  // gradients that have just come.
+  static constexpr int kEnds = -1, kLoss = -2, kArriving = -3;
   struct Holder {
     int microbatch = 0, part = 0, block = kEnds;
     auto operator<=>(const Holder&) const = default;
@@ -157,8 +158,13 @@ class StageOnPaper {
     const auto [from, to] = cut_.blocks_of(step.part);
     const Holder ends{step.microbatch, step.part, kEnds};
     if (end_of_split(step.part) == from) {
+      // The gradients of outputs come while the outputs are there, and wait without them.
+      const int64_t gradients = chain_.bytes_of(block(to - 1).outputs);
+      const Holder arriving{step.microbatch, step.part, kArriving};
+      hold(arriving, {}, gradients);
       release(ends);
-      hold(ends, {}, chain_.bytes_of(block(to - 1).outputs));  // The gradients of outputs wait.
+      release(arriving);
+      hold(ends, {}, gradients);
       return;
     }
     release({step.microbatch, step.part, kLoss});

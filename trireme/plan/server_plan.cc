@@ -19,7 +19,6 @@ PlacementPlan place_on_servers(const std::vector<TensorSpec>& parameters, const 
 }
 
 EnginePlan plan_servers(const DataParallelFacts& facts) {
-  check(facts.ps.consistency, facts.placement.ranks());
   EnginePlan plan = plan_replicas("parameter_server", facts.placement, facts.parameters);
   plan.exchange = ExchangeKind::servers;
   plan.data = facts.data;

@@ -69,11 +69,10 @@ void check_tensor_axis(const Config& config) {
 
 // Servers have parts of layers.
 void check_optimizer_of_servers(const Config& config) {
-  const auto can = plan::features_of(config.trainer.strategy);
-  if (!can || !can->servers || !is_layerwise(config.optimizer)) return;
-  refuse_config(fmt::format("strategy.name is {} and optimizer.name is {}, whose step needs the "
-                            "norms of whole layers",
-                            config.trainer.strategy, config.optimizer.name),
+  if (config.trainer.ps.servers == 0 || !is_layerwise(config.optimizer)) return;
+  refuse_config(fmt::format("the job has parameter servers and optimizer.name is {}, whose step "
+                            "needs the norms of whole layers",
+                            config.optimizer.name),
                 "optimizer.name=sgd, adam, adamw, rmsprop or adagrad");
 }
 

@@ -168,8 +168,7 @@ auto rows_of_strategy() {
       config::row(
           &O::strategy,
           {.name = "strategy.name",
-           .meaning = "How the work is spread; auto: parameter_server if there are servers, "
-                      "pipeline, tensor or sharded if mesh.* "
+           .meaning = "How the work is spread; auto: pipeline, tensor or sharded if mesh.* "
                       "or shard.level say so, else multi_worker for several workers, "
                       "else mirrored for several replicas, else one_device.",
            .choices = [] { return config::with("auto", plan::strategies()); }}),

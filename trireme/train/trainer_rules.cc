@@ -113,10 +113,8 @@ plan::BatchSizes batch_sizes_of(const TrainerOptions& o, int replicas) {
   }
 }
 
-// The strategy that the servers, the mesh or the shards ask for, if `auto` is to be replaced.
-std::string strategy_asked_for(const TrainerOptions& o) {
-  const plan::DivisionOptions& division = o.division;
-  if (o.ps.servers > 0) return "parameter_server";
+// The strategy that the mesh and the shards ask for, if `auto` is to be replaced.
+std::string strategy_of_division(const plan::DivisionOptions& division) {
   if (division.mesh.pipeline > 1) return "pipeline";
   if (division.mesh.tensor > 1) return "tensor";
   return division.shard.level > 0 ? "sharded" : "auto";
@@ -211,6 +209,8 @@ void check_pace(const TrainerOptions& o) {
             "strategy.sync_batch_norm=false");
   refuse_if(o.ema_decay > 0, fmt::format("train.ema_decay is {}", o.ema_decay),
             "train.ema_decay=0");
+  refuse_if(o.resize.batch != "keep", fmt::format("elastic.batch is {}", o.resize.batch),
+            "elastic.batch=keep");
   refuse_if(o.guard.spike > 0, fmt::format("guard.spike is {}", o.guard.spike), "guard.spike=0");
   refuse_if(o.guard.policy == "rollback", "guard.policy is rollback", "guard.policy=skip");
   refuse_if(o.guard.check_replicas_every > 0,
@@ -274,7 +274,7 @@ ResolvedStrategy resolve_strategy(const TrainerOptions& options, int workers, in
   require_workers(workers);
   ResolvedStrategy resolved;
   const std::string wanted =
-      options.strategy == "auto" ? strategy_asked_for(options) : options.strategy;
+      options.strategy == "auto" ? strategy_of_division(options.division) : options.strategy;
   resolved.name = plan::resolve_strategy(wanted, workers, options.replicas);
   check_features(options, resolved.name);
   check_central_storage(options, resolved.name);

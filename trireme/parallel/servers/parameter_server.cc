@@ -217,6 +217,9 @@ void ParameterServer::Impl::begin_generation(int next, int count) {
   pulled.clear();
   round.leases.give_back_all();
   round.stops = round.regroups = false;
+  // A round that ended before its first lease begins again. Within a generation it does not: some
+  // workers have left it already.
+  if (round.leases.limit() == 0) round = Round();
   std::erase_if(held, [&](const auto& each) {
     return each.first.generation + kKeptGenerations <= generation;
   });

@@ -46,12 +46,17 @@ struct ParameterServer::Impl {
     int64_t lease = -1;
     double loss = 0;
     std::vector<double> rates;
+    // The parameters with which its gradients were computed; the values are for delay
+    // compensation.
+    int64_t from = 0;
+    Values then = {};
   };
   // The parameters that a worker got last.
   struct Pulled {
     int64_t version = 0;
     Values values;  // Only for delay compensation.
   };
+  void note_origin(const servers::ServerRequest& request, Push& push) const;
   // Server 0: a stretch of batches that workers compute at their own pace.
   struct Round {
     int64_t id = -1;
@@ -84,7 +89,7 @@ struct ParameterServer::Impl {
   void apply(const servers::ServerUpdate& update);
   Gradients mean_of(const servers::ServerUpdate& update, double scale);
   double squares_of(const servers::ServerUpdate& update);
-  void compensate(int worker, Gradients& gradients);
+  void compensate(Push& push);
   void note_counted(const servers::ServerUpdate& update);
 
   // server_answers.cc: parameters for those that may begin.

@@ -16,6 +16,7 @@ using servers::ServerRequest;
 
 constexpr Milliseconds kLook{50};            // Between two looks at those that wait.
 constexpr uint64_t kSmallAnswer = 64 << 10;  // It goes into the buffers of a channel.
+constexpr size_t kMostCounted = 4096;        // In one answer: a header has at most 1 MiB.
 
 }  // namespace
 
@@ -77,8 +78,10 @@ bool ParameterServer::Impl::has_to_wait_for_lease(const Waiting& each, bool may_
     told["lease"] = *lease;
   }
   const auto seen = each.wish.value("seen", size_t{0});
+  const size_t last = std::min(round.counted.size(), seen + kMostCounted);
   told["counted"] = Json::array();
-  for (size_t i = seen; i < round.counted.size(); ++i) told["counted"].push_back(round.counted[i]);
+  for (size_t i = seen; i < last; ++i) told["counted"].push_back(round.counted[i]);
+  told["more"] = last < round.counted.size();
   return false;
 }
 

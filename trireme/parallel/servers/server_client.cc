@@ -345,6 +345,7 @@ ServerTurn ServerClient::turn_in(const Json& told) const {
     turn.lease = told["lease"].get<int64_t>();
   else
     turn.limit = told.at("limit"), turn.stop = told.at("stop"), turn.regroup = told.at("regroup");
+  turn.has_more = told.at("more");
   for (const Json& each : told.at("counted"))
     turn.counted.push_back(
         {each.at(0), each.at(1),

@@ -47,6 +47,7 @@ struct ServerTurn {
   int64_t limit = 0;                   // The leases of the round that is over.
   bool stop = false, regroup = false;  // Some worker has asked for it.
   std::vector<CountedBatch> counted;   // Since the worker's last turn, in the order of updates.
+  bool has_more = false;               // Others were counted too; the next turn has them.
 };
 // What a worker tells when it asks for its next turn.
 struct TurnWish {

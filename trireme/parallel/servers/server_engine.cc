@@ -300,6 +300,10 @@ RoundEnd ServerEngine::round(const RoundRequest& request) {
       ++wish.seen;
       request.counted({each.lease, each.worker, each.loss, each.samples});
     }
+    if (!turn.lease && turn.has_more) {
+      turn = client_->first_turn(ask(), deadline());
+      continue;
+    }
     if (!turn.lease) return {turn.limit, turn.stop, turn.regroup};
     access_.look();
     const Batch batch = request.load(*turn.lease);

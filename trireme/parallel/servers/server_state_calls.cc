@@ -91,9 +91,7 @@ ServerReply ParameterServer::Impl::open_round(const ServerRequest& request) {
                 fmt::format("worker {} begins round {}, and round {} has begun", request.worker,
                             id, round.id),
                 "the same training everywhere");
-  // A round that ended before its first lease begins again.
-  const bool is_empty = round.leases.limit() == 0;
-  if (id > round.id || is_empty) round = {id, plan::LeaseTable(wish.at("leases").get<int64_t>())};
+  if (id > round.id) round = {id, plan::LeaseTable(wish.at("leases").get<int64_t>())};
   return {version, 0, false, false, ""};
 }
 

@@ -57,6 +57,15 @@ ParameterServer::Impl::Gradients ParameterServer::Impl::gradients_in(
   return gradients;
 }
 
+// A later pull of the worker, or its joining again, changes nothing of its push.
+void ParameterServer::Impl::note_origin(const ServerRequest& request, Push& push) const {
+  push.from = std::max<int64_t>(0, request.known);
+  if (const auto found = pulled.find(request.worker); found != pulled.end()) {
+    push.from = std::max(push.from, found->second.version);
+    push.then = found->second.values;
+  }
+}
+
 // A worker has brought the decision about its last step everywhere before it holds the next one,
 // so its earlier pushes are not needed.
 void ParameterServer::Impl::hold(const ServerRequest& request, const net::Request& message) {
@@ -64,6 +73,8 @@ void ParameterServer::Impl::hold(const ServerRequest& request, const net::Reques
   Push push{request.samples > 0 ? gradients_in(message) : Gradients(shard.size(), nullptr),
             request.samples, message.owner};
   const std::lock_guard lock(mutex);
+  check_worker(request);  // A generation may have begun since the call came.
+  note_origin(request, push);
   const PushId id = id_of(request);
   std::erase_if(held, [&](const auto& each) {
     return each.first.generation == id.generation && each.first.worker == id.worker;
@@ -83,6 +94,8 @@ void ParameterServer::Impl::push(const ServerRequest& request, const net::Reques
     push.rates = told.value("rates", std::vector<double>());
   }
   const std::lock_guard lock(mutex);
+  check_worker(request);
+  note_origin(request, push);
   if (!has_values)
     throw Error(ErrorCode::invalid_argument, "parallel",
                 fmt::format("worker {} pushes before the parameters have values", request.worker));
@@ -156,7 +169,7 @@ void ParameterServer::Impl::apply(const ServerUpdate& update) {
                   "the newest checkpoint: run the job again");
   const at::NoGradGuard no_grad;
   compensates = update.compensates;
-  for (const PushId& id : update.pushes) ++facts.staleness[version - pulled[id.worker].version];
+  for (const PushId& id : update.pushes) ++facts.staleness[version - held.at(id).from];
   const Gradients sums = mean_of(update, update.scale);
   if (!update.rates.empty()) shard.set_rates(update.rates);
   shard.update(sums);
@@ -176,7 +189,7 @@ ParameterServer::Impl::Gradients ParameterServer::Impl::mean_of(const ServerUpda
   for (const PushId& id : update.pushes) {
     Push& push = held.at(id);
     if (push.samples == 0) continue;
-    if (update.compensates) compensate(id.worker, push.gradients);
+    if (update.compensates) compensate(push);
     const double share = static_cast<double>(push.samples) / samples * scale;
     for (size_t i = 0; i < sums.size(); ++i) {
       if (push.gradients[i] == nullptr) continue;
@@ -218,21 +231,24 @@ double ParameterServer::Impl::squares_of(const ServerUpdate& update) {
 
 // g + lambda g g (w_now - w_pulled): the diagonal of the outer product of gradients stands for the
 // Hessian (Zheng et al. 2017, equation 10).
-void ParameterServer::Impl::compensate(int worker, Gradients& gradients) {
-  const Values& then = pulled[worker].values;
-  if (!then) return;
-  for (size_t i = 0; i < gradients.size(); ++i) {
-    if (gradients[i] == nullptr) continue;
-    const at::Tensor gradient = shard.tensor_in(i, gradients[i]);
-    const at::Tensor distance = shard.parameters()[i].tensor - shard.tensor_in(i, then->pieces[i]);
+void ParameterServer::Impl::compensate(Push& push) {
+  if (!push.then) return;
+  for (size_t i = 0; i < push.gradients.size(); ++i) {
+    if (push.gradients[i] == nullptr) continue;
+    const at::Tensor gradient = shard.tensor_in(i, push.gradients[i]);
+    const at::Tensor distance =
+        shard.parameters()[i].tensor - shard.tensor_in(i, push.then->pieces[i]);
     gradient.add_(gradient * gradient * distance, options.compensation);
   }
 }
 
 void ParameterServer::Impl::leave(int worker) {
   const std::lock_guard lock(mutex);
-  round.leases.give_back(worker);
-  if (clock.leave(worker)) decide_gathered();
+  // The lease of a push that counts is not for others.
+  const auto is_its = [worker](const PushId& id) { return id.worker == worker; };
+  if (std::ranges::none_of(gathered, is_its)) round.leases.give_back(worker);
+  if (clock.leave(worker)) return decide_gathered();
+  end_round_if_last();
 }
 
 }  // namespace trireme

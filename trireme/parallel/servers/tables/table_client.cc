@@ -97,8 +97,9 @@ std::vector<at::Tensor> TableClient::get(const std::vector<RowsOfTable>& wanted,
     values.push_back(at::empty({each.rows.numel(), width}, at::kFloat));
     dealt.push_back(DealtRows::deal(options_.plan, each.table, each.rows));
   }
+  // [server][entry]. Replies that are under way go before the memory that they are read into.
+  std::vector<std::vector<at::Tensor>> places(servers_.size());
   std::vector<net::PendingReply> pending;
-  std::vector<std::vector<at::Tensor>> places(servers_.size());  // [server][entry]
   for (size_t s = 0; s < servers_.size(); ++s) {
     const bool begins = !peeks && !servers_[s]->begun;
     net::Message message;
