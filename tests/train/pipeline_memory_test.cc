@@ -254,8 +254,8 @@ TEST(PipelineMemoryRun, SwappingKeepsABudget) {
   const Folder folder;
   for (const std::string schedule : {"gpipe", "1f1b", "zbh1", "zbh2", "zbv"}) {
     TrainerOptions options = options_of(2, 2, schedule);
-    options.batch = 1024;  // Smaller storages than 64 KiB are not compressed.
-    const auto train = [&] { return fit(options, deep_job(), clouds(2048), clouds(31, 2)); };
+    options.batch = 512;
+    const auto train = [&] { return fit(options, deep_job(), clouds(1024), clouds(31, 2)); };
     const Report plain = train();
     // The second halves of a backward need most of the activations anyway.
     const int percent = schedule.starts_with("zb") ? 100 : 70;
@@ -325,8 +325,10 @@ TEST(PipelineMemoryRun, EachBlockRunsTwiceAlsoIfItsBackwardIsDivided) {
 TEST(PipelineMemoryRun, CompressedBlocksTrainAlmostAlikeIfBackwardIsDivided) {
   for (const std::string schedule : {"zbh1", "zbv"}) {
     TrainerOptions options = options_of(2, 2, schedule);
-    options.batch = 512;
-    const auto train = [&] { return fit(options, deep_job(), clouds(1024), clouds(31, 2)); };
+    // Only float32 is compressed, in storages of 64 KiB and more.
+    options.dtype = plan::DType::float32;
+    options.batch = 1024;
+    const auto train = [&] { return fit(options, deep_job(), clouds(2048), clouds(31, 2)); };
     const Report plain = train();
     options.memory.rules = "*=compress";
     const Report small = train();
