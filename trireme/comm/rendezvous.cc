@@ -8,12 +8,14 @@
 #include <trireme/comm/rendezvous.h>
 #include <trireme/watch/stop_request.h>
 #include <algorithm>
+#include <numeric>
 #include <thread>
 
 namespace trireme::comm {
 namespace {
 
 constexpr Milliseconds kFarewell{2000};
+constexpr Milliseconds kTasksEnd{10000};  // Servers may have much to free.
 constexpr Milliseconds kTurnedAwayPause{100};
 // A newcomer waits until the others come to the end of a step, whatever they do now. When the
 // coordinator gives up, it says so.
@@ -292,12 +294,25 @@ double Rendezvous::coordinator_cpu_seconds() const {
   return member_ && !hosted() ? member_->coordinator_cpu_seconds() : 0;
 }
 
+// They hear of the end before the connection closes, and say goodbye.
+void Rendezvous::wait_for_side_tasks(const membership::Coordinator& at_work) const {
+  const Deadline deadline = Deadline::after(kTasksEnd);
+  const auto is_present = [&](int number) { return at_work.task_is_present(number); };
+  std::vector<int> tasks(static_cast<size_t>(identity_.roles.count()));
+  std::iota(tasks.begin(), tasks.end(), 0);
+  while (std::ranges::any_of(tasks, is_present) && !deadline.expired())
+    std::this_thread::sleep_for(Milliseconds(5));
+}
+
 void Rendezvous::leave() {
   if (member_) member_->leave();
   // A process that hosts the coordinator stays until the others have said goodbye too.
   if (auto* at_work = hosted()) {
     // Side tasks must not take the end of the job for the loss of its coordinator.
-    if (at_work->wait_until_all_left(Deadline::after(options_.timeout))) at_work->finish_tasks();
+    if (at_work->wait_until_all_left(Deadline::after(options_.timeout))) {
+      at_work->finish_tasks();
+      wait_for_side_tasks(*at_work);
+    }
     at_work->withdraw(Deadline::after(kFarewell));
   }
 }

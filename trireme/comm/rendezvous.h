@@ -84,6 +84,7 @@ class Rendezvous {
   net::Endpoint stand_by(const std::string& address);
   std::optional<membership::Arrival::Place> place_after(int64_t step, const std::string& reason);
   membership::Coordinator* hosted() const;
+  void wait_for_side_tasks(const membership::Coordinator& at_work) const;
   bool is_alone() const;
   bool all_on_this_host() const { return identity_.local_workers == identity_.workers; }
   bool meets_by_file() const;
