@@ -177,7 +177,8 @@ plan::MeasuredChain measured_blocks(const EngineSetting& setting, const std::vec
                                     const plan::PipelinePlan& pipeline) {
   const std::string& cut = setting.division.pipeline.cut;
   const bool plans_memory = !setting.memory.is_plain();
-  const bool cuts_by_time = trimmed(cut) == "auto" || trimmed(cut) == "time";
+  const bool cuts_by_time =
+      pipeline.parts() > 1 && (trimmed(cut) == "auto" || trimmed(cut) == "time");
   const bool is_needed = plans_memory || plan::needs_measured_blocks(cut);
   const auto measured_now = [&]() -> plan::MeasuredChain {
     if (setting.measured && !setting.measured->empty()) return *setting.measured;

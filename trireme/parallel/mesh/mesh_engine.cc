@@ -275,10 +275,16 @@ class MeshEngine : public Engine {
     if (makes_blocks_in_turn_)
       keeper.materialise = [this](const std::set<std::string>& names) { make_in_turn(names); };
     if (!parts_.empty()) check_divided_update(*setting_.optimizer(own));
-    run_on_all(group(), [&] {
+    const auto make = [&] {
       const TensorsInFiles in_files(setting_.memory.folder_of_parameters());
       keeper_ = keep_shards(std::move(keeper), shard_level());
-    });
+    };
+    // Blocks in turn are made together, so an error of one rank has to end the waits of the
+    // others.
+    if (makes_blocks_in_turn_)
+      make();
+    else
+      run_on_all(group(), make);
     const std::vector<NamedTensor> updated = keeper_->updated();
     tied_.emplace(setting_.mesh.along(plan::kPipelineAxis), stage_.tied, updated);
     for (const auto& [name, tensor] : updated)
