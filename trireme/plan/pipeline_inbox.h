@@ -8,9 +8,9 @@ namespace trireme::plan {
 
 struct PipelineInbox {
   int from = 0;
-  // [message], in the order in which the stage `from` sends them: before it needs no more messages
-  // of this stage than so many, of those that this stage sends to it. So a receive that begins
-  // when they have left waits for the sender's own work alone, and not for that of this stage.
+  // [message], in the order in which the stage `from` sends them: it depends on so many messages
+  // of this stage, to any other one. So a receive that begins when they have left does not wait
+  // for work of this stage, also where parts of the model come back to it by way of other stages.
   std::vector<int> after;
 };
 

@@ -27,7 +27,7 @@ class ActivationInbox {
   // A pass begins, in which these messages come: see plan::PipelineInbox. All messages of the one
   // before have been taken.
   void begin_pass(std::vector<int> after);
-  // A message to the other stage has left.
+  // A message of this stage has left, to any other one.
   void count_sent();
   // Whether messages of the pass are left.
   bool expects();

@@ -39,7 +39,7 @@ void ActivationMail::send(const plan::PipelineMessage& message, const std::vecto
     WorkPtr work = stages_->send_async(part, message.to);
     sent_.push_back({std::move(part), std::move(work)});
   }
-  if (auto* const inbox = inbox_of(message.to)) inbox->count_sent();
+  for (pipeline::ActivationInbox& inbox : inboxes_) inbox.count_sent();
 }
 
 std::vector<ActivationMail::Item> ActivationMail::receive(const plan::PipelineMessage& message) {
