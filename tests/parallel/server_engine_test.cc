@@ -175,7 +175,7 @@ TEST(ServerEngine, TheStateIsThatOfAnyOtherStrategy) {
 
 Batch whole_batch(int64_t number) { return tests::batch_of(data_of(kBatch, number), 0, 1); }
 
-// What the ranks of a round were told.
+// The batches of a round that the ranks were told.
 struct Told {
   std::vector<std::vector<CountedPass>> by_rank;
   std::vector<RoundEnd> ends;

@@ -28,7 +28,7 @@ std::shared_ptr<net::SharedMemory> file_in(size_t bytes, const char* purpose,
   return std::make_shared<net::SharedMemory>(std::move(file));
 }
 
-// Whoever has the storage, or makes it hollow later, need not know where its memory is.
+// Code that has the storage, or makes it hollow later, need not know where its memory is.
 void move_to(const at::Tensor& place, const at::Tensor& tensor) {
   place.copy_(tensor);
   make_hollow(tensor);

@@ -47,7 +47,7 @@ class LeaseTable {
   int64_t limit_ = 0;
   int64_t next_ = 0;  // From here on nobody has had a lease.
   int64_t done_ = 0;
-  // Those below next_ that are not done.
+  // The leases below next_ that are not done.
   std::map<int, int64_t> taken_;  // [worker]
   std::set<int64_t> returned_;
 };

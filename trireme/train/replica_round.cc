@@ -11,7 +11,7 @@ namespace trireme {
 // on all ranks. When the round ends, all of its batches count, so the position of the data is as
 // if one rank had computed them one after the other.
 void ReplicaRun::Impl::round() {
-  // What is due after the last round belongs to the servers' state as that round left it.
+  // Evaluations and saves after the last round belong to the servers' state as it left it.
   group().barrier();
   before_round_ = progress_;
   before_round_->guard = guard_.state();

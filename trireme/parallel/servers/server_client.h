@@ -41,7 +41,7 @@ struct CountedBatch {
   int64_t samples = 0;
 };
 
-// What a worker is to do next in a round.
+// The next task of a worker in a round.
 struct ServerTurn {
   std::optional<int64_t> lease;        // Empty: the round is over.
   int64_t limit = 0;                   // The leases of the round that is over.
@@ -49,7 +49,7 @@ struct ServerTurn {
   std::vector<CountedBatch> counted;   // Since the worker's last turn, in the order of updates.
   bool has_more = false;               // Others were counted too; the next turn has them.
 };
-// What a worker tells when it asks for its next turn.
+// The facts that a worker tells when it asks for its next turn.
 struct TurnWish {
   int64_t seen = 0;  // The counted batches that it knows.
   bool stop = false, regroup = false;

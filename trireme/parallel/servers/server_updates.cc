@@ -148,7 +148,7 @@ void ParameterServer::Impl::note_counted(const ServerUpdate& update) {
   }
 }
 
-// What a worker brings may have come by another one before.
+// Another worker may have brought these updates before.
 void ParameterServer::Impl::follow(const std::vector<ServerUpdate>& updates) {
   for (const ServerUpdate& update : updates)
     if (update.number > version) apply(update);

@@ -16,7 +16,7 @@
 
 namespace trireme {
 
-// Where a server's rows of a table lie among those of all servers.
+// The place of a server's rows of a table among those of all servers.
 struct RowRange {
   int64_t first = 0, total = 0;
 };
