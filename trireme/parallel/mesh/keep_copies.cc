@@ -77,6 +77,7 @@ class Copies : public ParameterKeeper {
     optimizer_.scale_gradients(factor);
     optimizer_.step();
     masters_.publish();
+    if (optimizer_.offloaded()) optimizer_.offloaded()->leave();  // Masters have been read again.
     return optimizer_.counted_elements();
   }
 

@@ -178,12 +178,7 @@ class Shards : public ParameterKeeper {
   }
 
   void publish() override {
-    if (level_ == 3) return;  // Every block fetches its parameters.
-    for (size_t unit = 0; unit < shards_.units.size(); ++unit) {
-      messages_.start_gathering(unit);
-      if (!setting_.replicas->runs_in_background()) messages_.finish_gathering(unit);
-    }
-    for (size_t unit = 0; unit < shards_.units.size(); ++unit) messages_.finish_gathering(unit);
+    if (level_ < 3) gather_all();  // With level 3 every block fetches its parameters.
     if (optimizer_.offloaded()) optimizer_.offloaded()->leave();
   }
 
@@ -233,6 +228,14 @@ class Shards : public ParameterKeeper {
    private:
     Shards& keeper_;
   };
+
+  void gather_all() {
+    for (size_t unit = 0; unit < shards_.units.size(); ++unit) {
+      messages_.start_gathering(unit);
+      if (!setting_.replicas->runs_in_background()) messages_.finish_gathering(unit);
+    }
+    for (size_t unit = 0; unit < shards_.units.size(); ++unit) messages_.finish_gathering(unit);
+  }
 
   // Whole gradients of level 1, or the sums of the own rows.
   std::vector<NamedTensor> tensors_with_gradients_in_files() const {

@@ -26,10 +26,17 @@ TrialDivision::TrialDivision(torch::nn::Module& module, int ranks) {
   for (const auto& each : module.modules())
     if (auto* const layer = dynamic_cast<nn::TensorParallelLayer*>(each.get()))
       layers_.emplace_back(layer, layer->ranks());
-  nn::divide_layers(module, comm::make_lone_rank(ranks), hollow_part);
+  try {
+    nn::divide_layers(module, comm::make_lone_rank(ranks), hollow_part);
+  } catch (...) {  // The destructor of an object that was not made does not run.
+    restore();
+    throw;
+  }
 }
 
-TrialDivision::~TrialDivision() {
+TrialDivision::~TrialDivision() { restore(); }
+
+void TrialDivision::restore() {
   const at::NoGradGuard no_grad;
   for (const auto& [parameter, data] : former_)
     if (parameter.sizes() != data.sizes()) parameter.set_data(data);

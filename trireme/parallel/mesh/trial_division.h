@@ -30,6 +30,8 @@ class TrialDivision {
   TrialDivision& operator=(const TrialDivision&) = delete;
 
  private:
+  void restore();
+
   std::vector<std::pair<at::Tensor, at::Tensor>> former_;  // The parameters and their data.
   std::vector<std::pair<nn::TensorParallelLayer*, std::shared_ptr<Group>>> layers_;
 };
