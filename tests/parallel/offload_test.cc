@@ -278,6 +278,29 @@ TEST_F(Offload, LeavesLittleOfAPartInMemory) {
   }
 }
 
+// The update reads masters, and 16-bit parameters are made of them.
+TEST_F(Offload, LeavesLittleOfMastersInMemory) {
+  for (const int level : {0, 1, 2, 3}) {
+    const auto groups = thread_groups(level == 0 ? 1 : 2);
+    on_ranks(groups, [&](Group& group) {
+      ReplicaRandom random(1);
+      const auto net = std::make_shared<Blocks>();
+      net->to(at::kBFloat16);
+      tests::Kept<Blocks> kept(groups[static_cast<size_t>(group.rank())], level, Adam{}, net, {},
+                               offload_of(options("parameters")));
+      for (int64_t step = 0; step < 2; ++step) {
+        kept.step(data_of(24, step, at::kBFloat16), 2);
+        std::vector<at::Tensor> masters;
+        for (const StateEntry& entry : kept.state().tensors)
+          if (entry.kind == StateKind::master) masters.push_back(entry.tensor);
+        const Residence after = residence_of(masters);
+        EXPECT_GT(after.all, (kBlocks - 3) * kWidth * kWidth * 4 / group.size());
+        EXPECT_LT(after.here, after.all / 10) << level;
+      }
+    });
+  }
+}
+
 // Rows of level 3 that are in files come and go with their blocks, and none of them stays.
 TEST_F(Offload, RowsComeWithTheirBlocks) {
   const auto groups = thread_groups(2);
