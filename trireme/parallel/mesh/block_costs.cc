@@ -173,6 +173,11 @@ class StateCosts {
 
 }  // namespace
 
+bool must_be_measured(const EngineSetting& setting, const plan::PipelinePlan& pipeline) {
+  return pipeline.parts() > 1 || microbatches_held(pipeline).front() > 1 ||
+         !setting.memory.is_plain();
+}
+
 plan::MeasuredChain measured_blocks(const EngineSetting& setting, const std::vector<Block>& blocks,
                                     const plan::PipelinePlan& pipeline) {
   const std::string& cut = setting.division.pipeline.cut;

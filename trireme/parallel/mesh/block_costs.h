@@ -8,6 +8,10 @@
 
 namespace trireme {
 
+// Whether an engine has to measure its blocks before it begins. A rank with the whole model whose
+// micro-batches follow each other holds what the first of them does, and learns that from it.
+bool must_be_measured(const EngineSetting& setting, const plan::PipelinePlan& pipeline);
+
 // COLLECTIVE over all ranks, before layers are divided and before ranks give tensors away. Rank 0
 // measures the blocks on the first micro-batch of setting.sample, and all ranks get its figures,
 // so that they cut alike. If that fails, all end with its error. Only one block at a time has

@@ -45,7 +45,9 @@ class MeshEngine : public Engine {
         stage_number_(stages().rank()) {
     const std::vector<Block> blocks = blocks_of(setting.model);
     const std::vector<BlockTensors> tensors = tensors_by_block(blocks, whole_);
-    measured_ = measured_blocks(setting, blocks, plan::pipeline_of(setting.division));
+    const plan::PipelinePlan pipeline = plan::pipeline_of(setting.division);
+    if (must_be_measured(setting, pipeline))
+      measured_ = measured_blocks(setting, blocks, pipeline);
     plan_ = plan::plan_mesh({.placement = group().placement(),
                              .parameters = as_updated(forms_),
                              .buckets = setting.options.buckets,
@@ -185,7 +187,9 @@ class MeshEngine : public Engine {
   MemoryUse memory_use() const override {
     MemoryUse use;
     use.activation_bytes = runner_->peak_activation_bytes();
-    use.predicted_activation_bytes = memory_.peak_bytes[static_cast<size_t>(stage_number_)];
+    use.predicted_activation_bytes = must_be_measured(setting_, *plan_.pipeline)
+                                         ? memory_.peak_bytes[static_cast<size_t>(stage_number_)]
+                                         : runner_->first_activation_bytes();
     for (const StateEntry& entry : own_state().tensors)
       if (entry.kind == StateKind::parameter)
         use.parameter_bytes += static_cast<int64_t>(entry.tensor.nbytes());

@@ -171,6 +171,7 @@ void PipelineRunner::forward(const plan::PipelineStep& step, const Pass& pass,
   }
   times_.add(step, seconds_since(started));
   count(live.outputs);
+  if (first_activation_bytes_ == 0) first_activation_bytes_ = memory_.bytes().current();
   if (!is_last_part(step.part)) hand_on(step, live.outputs);
   live_.insert_or_assign({step.part, step.microbatch}, std::move(live));
 }

@@ -53,6 +53,9 @@ class PipelineRunner {
   // and outputs of parts, and the gradients between the halves of a split backward. If all are
   // kept, the first step tells, so that the others need not be counted.
   int64_t peak_activation_bytes() const { return memory_.bytes().peak(); }
+  // The bytes that the first micro-batch, which is the largest, held after its forward through the
+  // first part of this stage.
+  int64_t first_activation_bytes() const { return first_activation_bytes_; }
   // Takes part in what other replicas do in evaluate().
   void evaluate_without_samples();
 
@@ -99,6 +102,7 @@ class PipelineRunner {
   PartTimes times_;
   ActivationMemory memory_;
   bool moves_activations_ = false, counts_activations_ = true;
+  int64_t first_activation_bytes_ = 0;
 };
 
 }  // namespace trireme
