@@ -67,6 +67,7 @@ TEST(TfConfig, ServersAndTheEvaluatorAreSideTasks) {
   EXPECT_EQ(server.worker, -1);
   EXPECT_EQ(server.workers, 3);
   EXPECT_EQ(server.rendezvous->describe(), "a:2222");
+  EXPECT_EQ(server.local_workers, 0);  // So it needs a token to reach those of other hosts.
   // TFJob does not list the evaluator, and gives it no index.
   const Identity evaluator = resolve(
       {{"TF_CONFIG", R"({"cluster": {"worker": ["a:1"]}, "task": {"type": "evaluator"}})"}});

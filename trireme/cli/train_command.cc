@@ -110,9 +110,9 @@ membership::Roles roles_of(const Config& config) {
   membership::Agreement agreement{{}, {membership::kWorkerRole}};
   const Json keys = keys_to_agree(config);
   for (const auto& [key, value] : keys.items()) agreement.facts.push_back(key);
-  return membership::Roles({{.name = "ps",
+  return membership::Roles({{.name = membership::kServerRole,
                              .count = servers,
-                             .on_loss = membership::usual_on_loss("ps"),
+                             .on_loss = membership::usual_on_loss(membership::kServerRole),
                              .must_agree = {agreement}}});
 }
 
@@ -329,7 +329,7 @@ int train(TrainArguments arguments) {
   if (expects) return run_and_judge(arguments, config, strategy);
   if (!launched && (workers > 1 || arguments.node.nodes > 1 || elastic))
     return supervise_workers(arguments, config, strategy);
-  set_threads(config, strategy, launched ? identity.local_workers : 1);
+  set_threads(config, strategy, launched ? std::max(1, identity.local_workers) : 1);
   become("trireme-worker", worker_arguments(arguments, config));
 }
 

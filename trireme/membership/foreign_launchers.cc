@@ -1,11 +1,12 @@
 #include <fmt/format.h>
 #include <trireme/base/error.h>
 #include <trireme/base/hash.h>
-#include <trireme/base/text.h>
 #include <trireme/membership/cluster_spec.h>
 #include <trireme/membership/foreign_launchers.h>
+#include <trireme/membership/variables.h>
 #include <algorithm>
 #include <charconv>
+#include <initializer_list>
 #include <limits>
 #include <numeric>
 #include <utility>
@@ -17,36 +18,20 @@ namespace {
   throw Error(ErrorCode::invalid_argument, "membership", what, remedy);
 }
 
-std::string text_of(const Environment& environment, const char* name, const char* present) {
-  const auto value = environment.get(name);
-  if (!value || value->empty())
-    refuse_variable(
-        fmt::format("environment variable {} is missing, but {} is set", name, present),
-        fmt::format("set {}, or unset {}", name, present));
-  return *value;
-}
-
-int number_of(const Environment& environment, const char* name, const char* present, int least,
-              int most) {
-  text_of(environment, name, present);
-  const int value = *environment.get_int(name);  // Names the variable if it is no number.
-  if (value < least || value > most)
-    refuse_variable(fmt::format("environment variable {}={} is out of range", name, value),
-                    fmt::format("a number from {} to {}", least, most));
+int number_in(const Environment& environment, const char* name, const char* present, int low,
+              int high) {
+  const int value = required(environment, name, present);
+  require_range(name, value, low, high, fmt::format("it is set beside {}", present));
   return value;
 }
 
 // Side tasks of a job without a supervisor: something else replaces lost ones, or does not.
-Roles side_roles(int servers, int evaluators) {
+Roles side_roles(std::initializer_list<std::pair<std::string, int>> counts) {
   std::vector<Role> roles;
-  if (servers > 0)
-    roles.push_back({.name = kServerRole, .count = servers, .on_loss = OnLoss::replace});
-  if (evaluators > 0)
-    roles.push_back({.name = kEvaluatorRole, .count = evaluators, .on_loss = OnLoss::tell});
+  for (const auto& [name, count] : counts)
+    if (count > 0) roles.push_back({.name = name, .count = count, .on_loss = usual_on_loss(name)});
   return Roles(std::move(roles));
 }
-
-constexpr int kMostWorkers = kFirstSideTask;
 
 // ---- DMLC ----
 
@@ -57,7 +42,7 @@ int dmlc_number(const Environment& environment, const char* own, int count) {
                                 "does not know its number",
                                 own),
                     fmt::format("{}=0 to {}", own, count - 1));
-  return number_of(environment, has_own ? own : "DMLC_TASK_ID", "DMLC_ROLE", 0, count - 1);
+  return number_in(environment, has_own ? own : "DMLC_TASK_ID", "DMLC_ROLE", 0, count - 1);
 }
 
 // ---- Slurm ----
@@ -67,24 +52,28 @@ struct Range {
   size_t digits = 0;
 };
 
+[[noreturn]] void refuse_list(const std::string& list, const std::string& what) {
+  refuse_variable(fmt::format("Slurm's list '{}' has {}", list, what),
+                  "a list as Slurm writes it, such as node[1-3,7], or 2(x3),1");
+}
+
+int64_t number_of(std::string_view digits, int64_t least, const std::string& list) {
+  int64_t value = -1;
+  const char* const end = digits.data() + digits.size();
+  const auto parsed = std::from_chars(digits.data(), end, value);
+  if (parsed.ec != std::errc() || parsed.ptr != end || value < least)
+    refuse_list(list, fmt::format("'{}', which is no number there", digits));
+  return value;
+}
+
 Range range_of(const std::string& text, const std::string& list) {
-  const auto number = [&](std::string_view digits) {
-    int64_t value = -1;
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-    if (error != std::errc() || end != digits.data() + digits.size() || value < 0)
-      refuse_variable(fmt::format("'{}' in Slurm's list of nodes '{}' is no range", text, list),
-                      "a list as Slurm writes it, such as node[1-3,7]");
-    return value;
-  };
   const size_t dash = text.find('-');
   const std::string_view all = text, first = all.substr(0, std::min(dash, text.size()));
-  const Range range{number(first),
-                    dash == std::string::npos ? number(first) : number(all.substr(dash + 1)),
-                    first.size()};
-  if (range.last < range.first || range.last - range.first > kMostWorkers)
-    refuse_variable(fmt::format("'{}' in Slurm's list of nodes '{}' is no range", text, list),
-                    "a range that ascends");
-  return range;
+  const int64_t from = number_of(first, 0, list);
+  const int64_t to = dash == std::string::npos ? from : number_of(all.substr(dash + 1), 0, list);
+  if (to < from || to - from > kMaxWorkers)
+    refuse_list(list, fmt::format("'{}', which is no range", text));
+  return {from, to, first.size()};
 }
 
 // Splits at commas outside of brackets.
@@ -107,9 +96,7 @@ std::vector<std::string> expanded(const std::string& entry, const std::string& l
   const size_t open = entry.find('[');
   if (open == std::string::npos) return {entry};
   const size_t close = entry.find(']', open);
-  if (close == std::string::npos)
-    refuse_variable(fmt::format("Slurm's list of nodes '{}' has an open bracket", list),
-                    "a list as Slurm writes it, such as node[1-3,7]");
+  if (close == std::string::npos) refuse_list(list, "an open bracket");
   std::vector<std::string> hosts;
   for (const std::string& text : entries_of(entry.substr(open + 1, close - open - 1))) {
     const Range range = range_of(text, list);
@@ -132,12 +119,12 @@ Identity from_tf_config(const Environment& environment) {
   identity.workers = spec.workers();
   identity.worker = spec.worker_number(spec.task);
   if (identity.worker < 0) identity.task = spec.task;
-  identity.roles = side_roles(spec.count(kServerRole), std::max(1, spec.count(kEvaluatorRole)));
+  identity.roles = side_roles({{kServerRole, spec.count(kServerRole)},
+                               {kEvaluatorRole, std::max(1, spec.count(kEvaluatorRole))}});
   const bool is_listed = spec.count(spec.task.role) > 0;
   const std::vector<int> beside = is_listed ? spec.workers_beside(spec.task) : std::vector<int>{};
   // An evaluator that the cluster does not name is where the workers are, or needs the token.
-  identity.local_workers =
-      is_listed ? std::max<int>(1, static_cast<int>(beside.size())) : identity.workers;
+  identity.local_workers = is_listed ? static_cast<int>(beside.size()) : identity.workers;
   identity.local_worker =
       static_cast<int>(std::ranges::find(beside, identity.worker) - beside.begin());
   if (identity.worker < 0) identity.local_worker = 0;
@@ -154,13 +141,11 @@ Identity from_dmlc(const Environment& environment) {
   const std::string role = *environment.get("DMLC_ROLE");
   Identity identity;
   identity.launcher = Launcher::dmlc;
-  identity.workers = number_of(environment, "DMLC_NUM_WORKER", "DMLC_ROLE", 1, kMostWorkers);
-  const int servers = number_of(environment, "DMLC_NUM_SERVER", "DMLC_ROLE", 0, kMostWorkers);
-  const net::Endpoint root{text_of(environment, "DMLC_PS_ROOT_URI", "DMLC_ROLE"),
-                           number_of(environment, "DMLC_PS_ROOT_PORT", "DMLC_ROLE", 1, 65535)};
-  std::vector<Role> roles = side_roles(servers, 0).all();
-  roles.push_back({.name = kSchedulerRole, .count = 1, .on_loss = OnLoss::end_generation});
-  identity.roles = Roles(std::move(roles));
+  identity.workers = number_in(environment, "DMLC_NUM_WORKER", "DMLC_ROLE", 1, kMaxWorkers);
+  const int servers = number_in(environment, "DMLC_NUM_SERVER", "DMLC_ROLE", 0, kMaxWorkers);
+  const net::Endpoint root{required_text(environment, "DMLC_PS_ROOT_URI", "DMLC_ROLE"),
+                           number_in(environment, "DMLC_PS_ROOT_PORT", "DMLC_ROLE", 1, 65535)};
+  identity.roles = side_roles({{kServerRole, servers}, {kSchedulerRole, 1}});
   identity.rendezvous = root;
   identity.job_id = "dmlc-" + root.describe();
   const bool is_on_loopback = root.host == "localhost" || root.host.starts_with("127.");
@@ -191,10 +176,11 @@ Identity from_slurm(const Environment& environment) {
   constexpr const char* kPresent = "SLURM_STEP_ID";
   Identity identity;
   identity.launcher = Launcher::slurm;
-  identity.workers = number_of(environment, "SLURM_STEP_NUM_TASKS", kPresent, 1, kMostWorkers);
-  identity.worker = number_of(environment, "SLURM_PROCID", kPresent, 0, identity.workers - 1);
-  const auto hosts = hosts_of_slurm(text_of(environment, "SLURM_STEP_NODELIST", kPresent));
-  const auto tasks = tasks_of_slurm(text_of(environment, "SLURM_STEP_TASKS_PER_NODE", kPresent));
+  identity.workers = number_in(environment, "SLURM_STEP_NUM_TASKS", kPresent, 1, kMaxWorkers);
+  identity.worker = number_in(environment, "SLURM_PROCID", kPresent, 0, identity.workers - 1);
+  const auto hosts = hosts_of_slurm(required_text(environment, "SLURM_STEP_NODELIST", kPresent));
+  const auto tasks =
+      tasks_of_slurm(required_text(environment, "SLURM_STEP_TASKS_PER_NODE", kPresent));
   if (tasks.size() != hosts.size() ||
       std::accumulate(tasks.begin(), tasks.end(), 0) != identity.workers)
     refuse_variable(
@@ -204,14 +190,14 @@ Identity from_slurm(const Environment& environment) {
                     *environment.get("SLURM_STEP_NODELIST"), identity.workers),
         "the variables as srun sets them");
   const int node =
-      number_of(environment, "SLURM_NODEID", kPresent, 0, static_cast<int>(hosts.size()) - 1);
+      number_in(environment, "SLURM_NODEID", kPresent, 0, static_cast<int>(hosts.size()) - 1);
   identity.local_workers = tasks[static_cast<size_t>(node)];
   identity.local_worker =
-      number_of(environment, "SLURM_LOCALID", kPresent, 0, identity.local_workers - 1);
+      number_in(environment, "SLURM_LOCALID", kPresent, 0, identity.local_workers - 1);
   identity.hosts_coordinator = identity.worker == 0;
   const int most = std::numeric_limits<int>::max();
-  const int job = number_of(environment, "SLURM_JOB_ID", kPresent, 0, most),
-            step = number_of(environment, "SLURM_STEP_ID", kPresent, 0, most);
+  const int job = number_in(environment, "SLURM_JOB_ID", kPresent, 0, most),
+            step = number_in(environment, "SLURM_STEP_ID", kPresent, 0, most);
   identity.job_id = fmt::format("slurm-{}.{}", job, step);
   constexpr uint64_t kFirstPort = 20000, kPorts = 10000;
   const auto usual = static_cast<int>(
@@ -227,22 +213,16 @@ std::vector<std::string> hosts_of_slurm(const std::string& list) {
     const auto more = expanded(entry, list);
     hosts.insert(hosts.end(), more.begin(), more.end());
   }
-  if (std::ranges::any_of(hosts, &std::string::empty))
-    refuse_variable(fmt::format("Slurm's list of nodes '{}' has an empty name", list),
-                    "a list as Slurm writes it, such as node[1-3,7]");
+  if (std::ranges::any_of(hosts, &std::string::empty)) refuse_list(list, "an empty name");
   return hosts;
 }
 
 std::vector<int> tasks_of_slurm(const std::string& list) {
   std::vector<int> tasks;
   const auto number = [&](const std::string& text) {
-    int value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc() || end != text.data() + text.size() || value < 1 ||
-        value > kMostWorkers)
-      refuse_variable(fmt::format("Slurm's list of tasks '{}' is malformed", list),
-                      "numbers as Slurm writes them, such as 2(x3),1");
-    return value;
+    const int64_t value = number_of(text, 1, list);
+    if (value > kMaxWorkers) refuse_list(list, fmt::format("{}, which is too large", value));
+    return static_cast<int>(value);
   };
   for (const std::string& entry : entries_of(list)) {
     const size_t open = entry.find("(x");

@@ -6,33 +6,12 @@
 #include <trireme/membership/identity.h>
 #include <trireme/membership/secret_file.h>
 #include <trireme/membership/units.h>
+#include <trireme/membership/variables.h>
 #include <unistd.h>
 #include <charconv>
 
 namespace trireme::membership {
 namespace {
-
-Error missing(const std::string& name, const std::string& present) {
-  return Error(ErrorCode::invalid_argument, "membership",
-               fmt::format("environment variable {} is missing, but {} is set", name, present),
-               fmt::format("set {}, or unset {}", name, present));
-}
-
-int required(const Environment& environment, const std::string& name, const std::string& present) {
-  const auto value = environment.get_int(name);
-  if (!value) throw missing(name, present);
-  return *value;
-}
-
-void require_range(const std::string& name, int value, int low, int high,
-                   const std::string& rule) {
-  if (value >= low && value <= high) return;
-  throw Error(ErrorCode::invalid_argument, "membership",
-              fmt::format("environment variable {}={} is out of range: {}", name, value, rule),
-              low <= high ? fmt::format("a number from {} to {}", low, high) : "");
-}
-
-constexpr int kMaxWorkers = kFirstSideTask;
 
 // The four numbers that every launcher hands out, under its own names.
 struct Names {
@@ -124,11 +103,10 @@ Identity from_trireme(const Environment& environment) {
 }
 
 net::Endpoint master_of(const Environment& environment) {
-  const auto host = environment.get("MASTER_ADDR");
-  if (!host || host->empty()) throw missing("MASTER_ADDR", "WORLD_SIZE");
+  const std::string host = required_text(environment, "MASTER_ADDR", "WORLD_SIZE");
   const int port = required(environment, "MASTER_PORT", "WORLD_SIZE");
   require_range("MASTER_PORT", port, 1, 65535, "that is not a port");
-  return {*host, port};
+  return {host, port};
 }
 
 bool is_true(const std::optional<std::string>& text) {

@@ -32,8 +32,8 @@ struct Identity {
   bool is_chief = false;  // A worker that the job calls its chief; it is worker 0.
   int worker = 0;         // The number of this worker, 0..workers-1; -1: this is a side task.
   int workers = 1;
-  int local_worker = 0;  // The number of this worker on its host.
-  int local_workers = 1;
+  int local_worker = 0;   // The number of this worker on its host.
+  int local_workers = 1;  // Those of this host. There may be none beside a side task.
   int generation = 0;
   // The coordinator's address. Empty for a process alone, or if the address is published (below).
   std::optional<net::Endpoint> rendezvous;

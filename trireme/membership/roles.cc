@@ -63,8 +63,8 @@ std::string to_string(OnLoss on_loss) {
 }
 
 OnLoss usual_on_loss(const std::string& role) {
-  if (role == "ps") return OnLoss::replace;
-  return role == "evaluator" ? OnLoss::tell : OnLoss::end_generation;
+  if (role == kServerRole) return OnLoss::replace;
+  return role == kEvaluatorRole ? OnLoss::tell : OnLoss::end_generation;
 }
 
 Role parse_role(const std::string& text, const std::string& where) {
