@@ -2,7 +2,8 @@
 
 import unittest
 
-from support import DIGITS, TRIREME, SystemTest
+from offload_job import LARGE, OffloadTest
+from support import DIGITS, TRIREME
 
 STEPS = ("--set", "train.steps=20", "--set", "optimizer.name=adam", "--set", "optimizer.lr=0.001")
 PLACES = {
@@ -13,24 +14,9 @@ PLACES = {
 }
 
 
-class Offload(SystemTest):
-    def offload(self, what):
-        return ("--set", f"memory.offload={what}", "--set", f"memory.swap_dir={self.files()}")
-
-    def files(self):
-        folder = self.folder / "files"
-        folder.mkdir(exist_ok=True)
-        return folder
-
+class Offload(OffloadTest):
     def test_the_bits_are_those_without_it_and_no_file_is_left(self):
-        for place, words in PLACES.items():
-            plain = self.train(*STEPS, *words, name=f"{place} plain")
-            for what in ("optimizer", "parameters"):
-                with self.subTest(place, what=what):
-                    report = self.train(*STEPS, *words, *self.offload(what), name=f"{place} {what}")
-                    self.assertEqual(report["loss_history"], plain["loss_history"])
-                    self.assertEqual(report["parameters_sha256"], plain["parameters_sha256"])
-        self.assertEqual(list(self.files().iterdir()), [])
+        self.assert_same_bits_and_no_files(PLACES, *STEPS)
 
     def test_its_checkpoints_continue_without_it_and_the_other_way_round(self):
         whole = self.train(*STEPS, name="whole")
@@ -45,23 +31,14 @@ class Offload(SystemTest):
                 self.assertEqual(report["parameters_sha256"], whole["parameters_sha256"])
 
     def test_less_of_a_large_model_is_in_memory(self):
-        # 12.7 million parameters: 51 MB, and three times as much for gradients and Adam's state.
-        words = ("--set", "model.name=mlp", "--set", "model.hidden=[2048,2048,2048,2048]",
-                 "--set", "train.steps=3", "--set", "optimizer.name=adam", "--set",
-                 "optimizer.lr=0.0001", "--set", "train.clip_norm=1", "--set",
-                 "train.evaluate_every=0")
-        for place in ("one_device", "multi_worker"):
-            with self.subTest(place):
-                plain = self.train(*words, *PLACES[place], name=f"{place} plain")
-                files = self.train(*words, *PLACES[place], *self.offload("parameters"),
-                                   name=f"{place} files")
-                self.assertEqual(files["loss_history"], plain["loss_history"])
-                # The checkpoint at the end reads all of the files.
-                self.assertLess(files["peak_pss_bytes"], plain["peak_pss_bytes"] - 80e6)
+        words = ("--set", "train.steps=3", "--set", "optimizer.name=adam", "--set",
+                 "optimizer.lr=0.0001", "--set", "train.clip_norm=1")
+        self.assert_less_in_memory({place: PLACES[place]
+                                    for place in ("one_device", "multi_worker")}, *words)
         # Loaded state goes into files too: three tensors for each parameter.
-        more = ("--set", "train.steps=4")
-        plain = self.train(*words, *more, *PLACES["one_device"], name="one_device plain")
-        files = self.train(*words, *more, *PLACES["one_device"], *self.offload("parameters"),
+        more = (*LARGE, *words, "--set", "train.steps=4")
+        plain = self.train(*more, *PLACES["one_device"], name="one_device plain")
+        files = self.train(*more, *PLACES["one_device"], *self.offload("parameters"),
                            name="one_device files")
         self.assertEqual([plain["resumed_from_step"], files["resumed_from_step"]], [3, 3])
         self.assertEqual(files["loss_history"], plain["loss_history"])

@@ -4,7 +4,8 @@ errors."""
 import unittest
 
 import small_disk
-from support import DIGITS, TRIREME, SystemTest, processes_that_mention
+from offload_job import OffloadTest
+from support import DIGITS, TRIREME, processes_that_mention
 
 ADAM = ("--set", "optimizer.name=adam", "--set", "optimizer.lr=0.001")
 SHORT = ("--set", "train.steps=20", *ADAM)
@@ -20,24 +21,9 @@ PLACES = {
 }
 
 
-class OffloadedParts(SystemTest):
-    def offload(self, what):
-        return ("--set", f"memory.offload={what}", "--set", f"memory.swap_dir={self.files()}")
-
-    def files(self):
-        folder = self.folder / "files"
-        folder.mkdir(exist_ok=True)
-        return folder
-
+class OffloadedParts(OffloadTest):
     def test_the_bits_are_those_without_it_and_no_file_is_left(self):
-        for place, words in PLACES.items():
-            plain = self.train(*SHORT, *words, name=f"{place} plain")
-            for what in ("optimizer", "parameters"):
-                with self.subTest(place, what=what):
-                    report = self.train(*SHORT, *words, *self.offload(what), name=f"{place} {what}")
-                    self.assertEqual(report["loss_history"], plain["loss_history"])
-                    self.assertEqual(report["parameters_sha256"], plain["parameters_sha256"])
-        self.assertEqual(list(self.files().iterdir()), [])
+        self.assert_same_bits_and_no_files(PLACES, *SHORT)
 
     def test_their_checkpoints_continue_in_other_layouts(self):
         exact = ("--set", "train.dtype=float64")
@@ -57,17 +43,9 @@ class OffloadedParts(SystemTest):
                 self.assert_close(report["loss_history"], whole["loss_history"], 1e-10)
 
     def test_less_of_a_large_model_is_in_memory(self):
-        # 12.7 million parameters: 51 MB, and three times as much for gradients and Adam's state.
-        words = ("--set", "model.name=mlp", "--set", "model.hidden=[2048,2048,2048,2048]", *ADAM,
-                 "--set", "train.steps=2", "--set", "train.evaluate_every=0")
-        for place in ("stages", "shards of level 3"):
-            with self.subTest(place):
-                plain = self.train(*words, *PLACES[place], name=f"{place} plain")
-                files = self.train(*words, *PLACES[place], *self.offload("parameters"),
-                                   name=f"{place} files")
-                self.assertEqual(files["loss_history"], plain["loss_history"])
-                # The checkpoint at the end reads all of the files.
-                self.assertLess(files["peak_pss_bytes"], plain["peak_pss_bytes"] - 80e6)
+        self.assert_less_in_memory({place: PLACES[place]
+                                    for place in ("stages", "shards of level 3")}, *ADAM, "--set",
+                                   "train.steps=2")
 
     def test_the_plan_accepts_it(self):
         for place, words in PLACES.items():

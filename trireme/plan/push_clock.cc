@@ -178,6 +178,14 @@ std::optional<PushClock::Slowest> PushClock::slowest() const {
   return slowest;
 }
 
+std::string PushClock::reason_to_wait(int worker) const {
+  const auto last = slowest();
+  if (!last || last->worker == worker) return "it has not joined";
+  return fmt::format(
+      "with ps.consistency={} it waits for worker {}, which has not pushed its step {}",
+      to_string(options_.consistency), last->worker, last->clock);
+}
+
 Json PushClock::to_json() const {
   return {{"consistency", to_string(options_.consistency)},
           {"staleness", options_.staleness},

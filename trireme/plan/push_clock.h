@@ -86,6 +86,8 @@ class PushClock {
     int64_t clock = 0;
   };
   std::optional<Slowest> slowest() const;
+  // Why `worker` may not begin its step, as the end of a sentence: "it has not joined".
+  std::string reason_to_wait(int worker) const;
 
   // Everything, so that another server can go on.
   Json to_json() const;

@@ -2,6 +2,7 @@
 
 #include <trireme/data/kinds/content_digest.h>
 #include <trireme/data/kinds/criteo_set.h>
+#include <trireme/data/kinds/held_out.h>
 #include <trireme/data/kinds/shipped_data.h>
 #include <utility>
 
@@ -26,12 +27,7 @@ Dataset read_criteo_set(const DataOptions& options) {
   ClickTable test;
   Dataset data;
   data.content = digest_of_clicks(train);
-  if (options.test_fraction > 0) {
-    data.split = plan::plan_split(train.count, options.test_fraction,
-                                  static_cast<uint64_t>(options.split_seed));
-    test = select(train, data.split.test);
-    train = select(train, data.split.train);
-  }
+  hold_out(options, train, test, data);
   data.train_samples = train.count;
   data.test_samples = test.count;
   data.input = {{kClickNumbers}, 2, kClickCategories};

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <trireme/data/kinds/content_digest.h>
+#include <trireme/data/kinds/held_out.h>
 #include <trireme/data/kinds/image_set.h>
 #include <utility>
 
@@ -26,12 +27,7 @@ Dataset dataset_of(ImageTable train, ImageTable test, const DataOptions& options
   Dataset data;
   data.content = digest_of_images(train);
   if (test.count > 0) data.test_content = digest_of_images(test);
-  if (test.count == 0 && options.test_fraction > 0) {
-    data.split = plan::plan_split(train.count, options.test_fraction,
-                                  static_cast<uint64_t>(options.split_seed));
-    test = select(train, data.split.test);
-    train = select(train, data.split.train);
-  }
+  if (test.count == 0) hold_out(options, train, test, data);
   data.train_samples = train.count;
   data.test_samples = test.count;
   data.input = {{train.channels, train.height, train.width}, train.classes};

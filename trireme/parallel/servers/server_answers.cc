@@ -168,12 +168,7 @@ void ParameterServer::Impl::send(std::vector<Answer> answers) const {
 
 std::string ParameterServer::Impl::reason_to_wait(const Waiting& each) const {
   if (!has_values) return "no worker has sent the first values";
-  const auto slowest = clock.slowest();
-  if (!slowest || slowest->worker == each.request.worker) return "it has not joined";
-  return fmt::format(
-      "with ps.consistency={} it waits for worker {}, which has not pushed its "
-      "step {}",
-      to_string(clock.options().consistency), slowest->worker, slowest->clock);
+  return clock.reason_to_wait(each.request.worker);
 }
 
 void ParameterServer::Impl::look_after_the_waiting(const std::stop_token& end) {

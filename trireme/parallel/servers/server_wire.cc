@@ -2,12 +2,13 @@
 
 #include <fmt/format.h>
 #include <trireme/base/error.h>
-#include <cstring>
+#include <trireme/parallel/servers/wire_bytes.h>
 
 namespace trireme::servers {
 namespace {
 
 constexpr uint32_t kServerMark = 0x32735054;  // "TPs2"
+constexpr std::string_view kServer = "parameter server";
 constexpr uint32_t kUnchanged = 1, kEarly = 2;
 
 struct RequestBytes {
@@ -26,21 +27,6 @@ struct ReplyBytes {
   int64_t version = 0, clock = 0;
 };
 static_assert(sizeof(ReplyBytes) == 24, "sent as it lies in memory");
-
-template <typename Bytes>
-Bytes bytes_in(std::string_view header) {
-  Bytes bytes;
-  if (header.size() >= sizeof bytes) std::memcpy(&bytes, header.data(), sizeof bytes);
-  if (header.size() < sizeof bytes || bytes.mark != kServerMark)
-    throw Error(ErrorCode::corrupt, "parallel",
-                fmt::format("{} bytes that are no header of a parameter server", header.size()));
-  return bytes;
-}
-
-template <typename Bytes>
-std::string text_of(const Bytes& bytes) {
-  return {reinterpret_cast<const char*>(&bytes), sizeof bytes};
-}
 
 }  // namespace
 
@@ -89,7 +75,7 @@ std::string encode(const ServerRequest& request) {
 }
 
 ServerRequest decode_request(std::string_view header) {
-  const auto bytes = bytes_in<RequestBytes>(header);
+  const auto bytes = bytes_in<RequestBytes>(header, kServer);
   if (bytes.call < static_cast<uint8_t>(ServerCall::join) ||
       bytes.call > static_cast<uint8_t>(ServerCall::skip))
     throw Error(ErrorCode::corrupt, "parallel",
@@ -114,7 +100,7 @@ std::string encode(const ServerReply& reply) {
 }
 
 ServerReply decode_reply(std::string_view header) {
-  const auto bytes = bytes_in<ReplyBytes>(header);
+  const auto bytes = bytes_in<ReplyBytes>(header, kServer);
   return {bytes.version, bytes.clock, (bytes.flags & kUnchanged) != 0, (bytes.flags & kEarly) != 0,
           std::string(header.substr(sizeof bytes))};
 }

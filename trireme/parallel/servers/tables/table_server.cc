@@ -84,7 +84,6 @@ struct TableServer::Impl {
   Answer answer_to(Pull pull);
   void answer_the_waiting();
   void look_after_the_waiting(const std::stop_token& end);
-  std::string reason_to_wait(const Pull& pull) const;
   uint32_t now() const { return static_cast<uint32_t>(clock.updates()); }
 
   const TableServerOptions options;
@@ -265,14 +264,6 @@ void TableServer::Impl::answer_the_waiting() {
   }
 }
 
-std::string TableServer::Impl::reason_to_wait(const Pull& pull) const {
-  const auto slowest = clock.slowest();
-  if (!slowest || slowest->worker == pull.request.worker) return "it has not joined";
-  return fmt::format(
-      "with ps.consistency={} it waits for worker {}, which has not pushed its step {}",
-      to_string(clock.options().consistency), slowest->worker, slowest->clock);
-}
-
 void TableServer::Impl::look_after_the_waiting(const std::stop_token& end) {
   std::unique_lock lock(mutex);
   while (!end.stop_requested()) {
@@ -287,7 +278,7 @@ void TableServer::Impl::look_after_the_waiting(const std::stop_token& end) {
           std::move(each->responder),
           fmt::format("worker {} could not begin its step {} for {} s: {}", each->request.worker,
                       each->request.clock, static_cast<double>(options.patience.count()) / 1e3,
-                      reason_to_wait(*each)));
+                      clock.reason_to_wait(each->request.worker)));
       each = waiting.erase(each);
     }
     lock.unlock();

@@ -2,12 +2,14 @@
 
 #include <fmt/format.h>
 #include <trireme/base/error.h>
+#include <trireme/parallel/servers/wire_bytes.h>
 #include <cstring>
 
 namespace trireme::servers {
 namespace {
 
 constexpr uint32_t kTableMark = 0x31625054;  // "TPb1"
+constexpr std::string_view kTableServer = "table server";
 
 struct TableRequestBytes {
   uint32_t mark = kTableMark;
@@ -25,21 +27,6 @@ struct TableReplyBytes {
 };
 static_assert(sizeof(TableReplyBytes) == 24, "sent as it lies in memory");
 
-template <typename Bytes>
-Bytes table_bytes_in(std::string_view header) {
-  Bytes bytes;
-  if (header.size() >= sizeof bytes) std::memcpy(&bytes, header.data(), sizeof bytes);
-  if (header.size() < sizeof bytes || bytes.mark != kTableMark)
-    throw Error(ErrorCode::corrupt, "parallel",
-                fmt::format("{} bytes that are no header of a table server", header.size()));
-  return bytes;
-}
-
-template <typename Bytes>
-std::string text_of_table_bytes(const Bytes& bytes) {
-  return {reinterpret_cast<const char*>(&bytes), sizeof bytes};
-}
-
 }  // namespace
 
 std::string encode(const TableRequest& request) {
@@ -51,14 +38,14 @@ std::string encode(const TableRequest& request) {
   bytes.tables = static_cast<uint32_t>(request.tables.size());
   bytes.clock = request.clock;
   bytes.samples = request.samples;
-  std::string text = text_of_table_bytes(bytes);
+  std::string text = text_of(bytes);
   text.append(reinterpret_cast<const char*>(request.tables.data()),
               request.tables.size() * sizeof(int32_t));
   return text.append(request.text);
 }
 
 TableRequest decode_table_request(std::string_view header) {
-  const auto bytes = table_bytes_in<TableRequestBytes>(header);
+  const auto bytes = bytes_in<TableRequestBytes>(header, kTableServer);
   if (bytes.call < static_cast<uint8_t>(TableCall::join) ||
       bytes.call > static_cast<uint8_t>(TableCall::leave))
     throw Error(ErrorCode::corrupt, "parallel",
@@ -84,11 +71,11 @@ std::string encode(const TableReply& reply) {
   TableReplyBytes bytes;
   bytes.version = reply.version;
   bytes.clock = reply.clock;
-  return text_of_table_bytes(bytes);
+  return text_of(bytes);
 }
 
 TableReply decode_table_reply(std::string_view header) {
-  const auto bytes = table_bytes_in<TableReplyBytes>(header);
+  const auto bytes = bytes_in<TableReplyBytes>(header, kTableServer);
   return {bytes.version, bytes.clock};
 }
 
