@@ -1,13 +1,9 @@
 // Parameter servers and their workers, in one process over real channels.
-#include "engines.h"
+#include "server_job.h"
 
-#include <torch/nn/modules/linear.h>
 // This header must come after those of torch.
 #include <gmock/gmock.h>
 
-#include <trireme/net/control.h>
-#include <trireme/parallel/servers/parameter_server.h>
-#include <trireme/parallel/servers/server_client.h>
 #include <algorithm>
 #include <cmath>
 #include <future>
@@ -23,125 +19,19 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using tests::Data;
 using tests::data_of;
-
-struct Net : torch::nn::Module {
-  explicit Net(int64_t width = 9) : width_(width) {
-    in = register_module("in", torch::nn::Linear(6, width));
-    out = register_module("out", torch::nn::Linear(width, 4));
-    to(at::kDouble);
-    for (auto& parameter : parameters()) {
-      const at::NoGradGuard no_grad;
-      parameter.copy_(
-          at::randn(parameter.sizes(), at::detail::createCPUGenerator(7), at::kDouble) * 0.3);
-    }
-  }
-  at::Tensor forward(const at::Tensor& x) { return out(at::tanh(in(x))); }
-  int64_t width_;
-  torch::nn::Linear in{nullptr}, out{nullptr};
-};
-
-Deadline soon() { return Deadline::after(Milliseconds(20000)); }
-
-plan::PlacementPlan placement_of(Net& net, int servers) {
-  plan::PlacementFacts facts;
-  facts.servers = servers;
-  for (const NamedTensor& parameter : state_of(net).parameters)
-    facts.tensors.push_back(
-        {parameter.name, parameter.tensor.sizes().vec(), plan::DType::float64, true});
-  return plan_placement(facts);
-}
-
-// A job's servers, in this process.
-struct Servers {
-  Servers(int count, int workers, const plan::ConsistencyOptions& consistency,
-          OptimizerFactory optimizer = SGD{.lr = 0.2, .momentum = 0.9},
-          const std::function<void(ParameterServerOptions&)>& change = {}) {
-    Net net;
-    for (int i = 0; i < count; ++i) {
-      ParameterServerOptions options{.placement = placement_of(net, count),
-                                     .server = i,
-                                     .optimizer = optimizer,
-                                     .consistency = consistency,
-                                     .workers = workers};
-      if (change) change(options);
-      all.push_back(std::make_unique<ParameterServer>(net::Endpoint{"127.0.0.1", 0}, token,
-                                                      std::move(options)));
-    }
-  }
-  std::vector<net::Endpoint> endpoints() const {
-    std::vector<net::Endpoint> result;
-    for (const auto& server : all) result.push_back(server->endpoint());
-    return result;
-  }
-  const std::string token = net::make_token();
-  std::vector<std::unique_ptr<ParameterServer>> all;
-};
-
-struct Worker {
-  Worker(const Servers& servers, int number, net::RequestPath path = net::RequestPath::automatic) {
-    ServerClientOptions options{
-        .placement = placement_of(net, static_cast<int>(servers.all.size())), .worker = number};
-    options.channel.path = path;
-    client = std::make_unique<ServerClient>(servers.endpoints(), servers.token, options,
-                                            state_of(net).parameters, soon());
-  }
-  double backward(const Data& data) {
-    net.zero_grad();
-    const at::Tensor loss = tests::cross_entropy(net.forward(data.x), data.y);
-    loss.backward();
-    return loss.item<double>();
-  }
-  Net net;
-  std::unique_ptr<ServerClient> client;
-};
-
-// The losses of steps on whole batches on one device.
-std::vector<double> losses_alone(OptimizerFactory make, int steps) {
-  Net net;
-  const auto optimizer = make(state_of(net).parameters);
-  std::vector<double> losses;
-  for (int step = 0; step < steps; ++step) {
-    const Data data = data_of(24, step);
-    optimizer->zero_grad();
-    const at::Tensor loss = tests::cross_entropy(net.forward(data.x), data.y);
-    loss.backward();
-    optimizer->step();
-    losses.push_back(loss.item<double>());
-  }
-  return losses;
-}
-
-// The mean losses of the workers, which share each batch.
-std::vector<double> losses_of_workers(const Servers& servers, int workers, int steps,
-                                      net::RequestPath path = net::RequestPath::automatic) {
-  std::vector<std::vector<double>> parts(static_cast<size_t>(workers));
-  std::vector<std::jthread> threads;
-  for (int w = 0; w < workers; ++w)
-    threads.emplace_back([&, w] {
-      Worker worker(servers, w, path);
-      if (w == 0) worker.client->initialise(soon());
-      int64_t step = worker.client->pull(soon());
-      for (int i = 0; i < steps; ++i) {
-        EXPECT_EQ(step, i);
-        const Data mine = data_of(24, i).share(w, workers);
-        parts[static_cast<size_t>(w)].push_back(worker.backward(mine) *
-                                                static_cast<double>(mine.size()) / 24);
-        step = worker.client->push_pull(mine.size(), soon());
-      }
-    });
-  threads.clear();
-  std::vector<double> losses(static_cast<size_t>(steps));
-  for (const auto& part : parts)
-    for (size_t i = 0; i < losses.size(); ++i) losses[i] += part[i];
-  return losses;
-}
+using tests::losses_of_workers;
+using tests::placement_of;
+using tests::ServedNet;
+using tests::Servers;
+using tests::soon;
+using tests::Worker;
 
 TEST(ParameterServers, SynchronousOnesGiveTheLossesOfOneDevice) {
   const std::vector<OptimizerFactory> optimizers = {SGD{.lr = 0.2, .momentum = 0.9},
                                                     Adam{.lr = 0.01}, AdamW{.lr = 0.01},
                                                     Adagrad{.lr = 0.05}, RMSprop{.lr = 0.005}};
   for (const OptimizerFactory& optimizer : optimizers) {
-    const std::vector<double> reference = losses_alone(optimizer, 12);
+    const std::vector<double> reference = tests::losses_on_one_device(optimizer, 12);
     for (const int count : {1, 2, 3})
       for (const int workers : {1, 2, 5}) {  // 24 samples of 5 workers are uneven shares.
         const Servers servers(count, workers, {Consistency::sync}, optimizer);
@@ -205,7 +95,7 @@ TEST(ParameterServers, AsynchronousWorkersLearnAndWaitForNobody) {
   for (const Consistency mode : {Consistency::async, Consistency::delay_compensated}) {
     const Servers servers(2, 3, {mode}, SGD{.lr = 0.05});
     std::vector<double> losses;
-    const double first = losses_alone(SGD{.lr = 0.05}, 1)[0];
+    const double first = tests::losses_on_one_device(SGD{.lr = 0.05}, 1)[0];
     run_with_pauses(servers, {0, 1, 3}, 60, &losses);
     EXPECT_EQ(servers.all[0]->facts().updates, 180);
     for (const double loss : losses) EXPECT_LT(loss, first) << to_string(mode);
@@ -391,7 +281,7 @@ TEST(ParameterServers, RefuseWhatCannotBe) {
   EXPECT_THAT(message_of(ErrorCode::corrupt, [&] { worker.client->push(24, soon()); }),
               AllOf(HasSubstr("in.weight"), HasSubstr("NaN")));
   EXPECT_EQ(servers.all[0]->facts().updates, 0);
-  Net wide(12);
+  ServedNet wide(12);
   ServerClientOptions options{.placement = placement_of(wide, 1)};
   EXPECT_THAT(message_of(ErrorCode::invalid_argument,
                          [&] {
@@ -409,14 +299,14 @@ TEST(ParameterServers, RefuseWhatCannotBe) {
 
 TEST(ParameterServers, AStrangerGetsNothing) {
   const Servers servers(1, 1, {Consistency::sync});
-  Net net;
+  ServedNet net;
   EXPECT_ANY_THROW(ServerClient(servers.endpoints(), net::make_token(),
                                 {.placement = placement_of(net, 1)}, state_of(net).parameters,
                                 Deadline::after(Milliseconds(1000))));
 }
 
 TEST(ParameterServers, AServerThatEndsIsNamed) {
-  Servers servers(2, 1, {Consistency::sync});
+  Servers servers(2, 1, {Consistency::sync}, SGD{.lr = 0.1}, {}, /*replication=*/1);
   Worker worker(servers, 0);
   worker.client->initialise(soon());
   worker.client->pull(soon());
@@ -429,7 +319,7 @@ TEST(ParameterServers, AServerThatEndsIsNamed) {
 
 // docs/parameter_server.md has these lines.
 TEST(ParameterServers, TheExampleOfTheDocument) {
-  Net model;
+  ServedNet model;
   const std::vector<plan::TensorSpec> specs = placement_of(model, 1).facts.tensors;
   const std::string token = net::make_token();
   const std::vector<Data> batches = {data_of(24, 0), data_of(24, 1)};

@@ -39,7 +39,7 @@ struct Job {
     access.look = [this] {
       if (has_lost_one) throw Error(ErrorCode::peer_lost, "test", "a rank was lost");
     };
-    plan::PlacementFacts facts{specs_of(state_of(Mlp()).parameters), servers, 1};
+    const plan::PlacementFacts facts{specs_of(state_of(Mlp()).parameters), servers};
     for (int i = 0; i < servers; ++i)
       all.push_back(std::make_unique<ParameterServer>(
           net::Endpoint{"127.0.0.1", 0}, access.token,
@@ -50,7 +50,7 @@ struct Job {
                                  .workers = workers,
                                  .refuses_nonfinite = false}));
     access.find = [this](Deadline) {
-      std::vector<net::Endpoint> endpoints;
+      ServerPlaces endpoints;
       for (const auto& server : all) endpoints.push_back(server->endpoint());
       return endpoints;
     };

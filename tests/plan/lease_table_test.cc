@@ -55,7 +55,8 @@ std::vector<Watched> next_of(const Watched& now, int workers) {
     }
     if (now.holds.contains(worker)) {
       Watched finished = now, returned = now;
-      finished.table.finish(worker, now.holds.at(worker));
+      EXPECT_TRUE(finished.table.finish(now.holds.at(worker)));
+      EXPECT_FALSE(finished.table.finish(now.holds.at(worker))) << "it is done once";
       finished.done.insert(now.holds.at(worker));
       finished.holds.erase(worker);
       returned.table.give_back(worker);
@@ -103,11 +104,11 @@ TEST(LeaseTable, OneWorkerAloneEndsARound) {
       if (returned >> worker & 1)
         table.give_back(worker);
       else
-        table.finish(worker, worker);
+        table.finish(worker);
     std::set<int64_t> own;
     while (const auto lease = table.take(0)) {
       own.insert(*lease);
-      table.finish(0, *lease);
+      table.finish(*lease);
     }
     EXPECT_TRUE(table.is_over());
     EXPECT_EQ(std::ssize(own), 2 + std::popcount(static_cast<unsigned>(returned)));
@@ -121,19 +122,50 @@ TEST(LeaseTable, AStoppedRoundEndsWithTheLeasesThatSomebodyHasHad) {
   table.give_back(0);
   table.stop();
   EXPECT_EQ(table.limit(), 2);
-  table.finish(1, 1);
+  table.finish(1);
   EXPECT_FALSE(table.is_over());
   EXPECT_EQ(table.take(1), 0) << "the one that came back is still to be done";
-  table.finish(1, 0);
+  table.finish(0);
   EXPECT_TRUE(table.is_over());
   EXPECT_EQ(table.take(0), std::nullopt);
 }
 
-TEST(LeaseTable, AWorkerEndsOnlyWhatItHas) {
+// The copy of a table knows of the leases that are done, and not who has which.
+TEST(LeaseTable, ACopyTakesThePlaceOfATable) {
+  LeaseTable table(6), copy(6);
+  for (int worker = 0; worker < 4; ++worker) table.take(worker);
+  for (const int64_t done : {2, 0}) {
+    EXPECT_TRUE(table.finish(done));
+    EXPECT_TRUE(copy.finish(done));
+  }
+  EXPECT_TRUE(copy.claim(3, 3)) << "its worker has computed it";
+  EXPECT_FALSE(copy.claim(2, 3)) << "another worker has it";
+  EXPECT_FALSE(copy.claim(0, 0)) << "it is done";
+  EXPECT_FALSE(copy.claim(0, 6)) << "it is none of the round";
+  EXPECT_EQ(copy.take(5), 1) << "the copy does not know that worker 1 has it";
+  EXPECT_FALSE(copy.claim(1, 1)) << "so its push does not count";
+  EXPECT_TRUE(copy.claim(2, 5)) << "a worker may have taken more than the copy has heard of";
+  EXPECT_EQ(copy.take(0), 4);
+  for (const int64_t lease : {1, 3, 4, 5}) EXPECT_TRUE(copy.finish(lease));
+  EXPECT_TRUE(copy.is_over());
+}
+
+TEST(LeaseTable, ACopyEndsARoundWhereTheTableDoes) {
+  LeaseTable copy(10);
+  copy.take(0);
+  copy.claim(1, 7);
+  copy.stop_at(3);
+  EXPECT_EQ(copy.limit(), 3);
+  EXPECT_FALSE(copy.claim(1, 7)) << "the round has no such lease any more";
+  for (const int64_t lease : {0, 1, 2}) EXPECT_TRUE(copy.finish(lease));
+  EXPECT_TRUE(copy.is_over());
+  EXPECT_EQ(copy.take(1), std::nullopt);
+}
+
+TEST(LeaseTable, RefusesWhatCannotBe) {
   LeaseTable table(2);
-  table.take(0);
-  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { table.finish(1, 0); }),
-              ::testing::HasSubstr("worker 1 ends lease 0"));
+  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { table.finish(2); }),
+              ::testing::HasSubstr("lease 2 of a round of 2"));
   EXPECT_THAT(message_of(ErrorCode::invalid_argument, [] { LeaseTable(-1); }),
               ::testing::HasSubstr("-1"));
 }

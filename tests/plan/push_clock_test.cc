@@ -156,11 +156,13 @@ struct Space {
   int64_t steps = 3;
   int losses = 0;        // Workers that may leave while they compute, and come back.
   bool repeats = false;  // Whether a push may be sent twice.
+  // Whether the clock may be lost, and a copy that follows its updates takes its place.
+  bool is_mortal = false;
 };
 
 // A worker waits to begin its step, or computes it.
 struct WorkerState {
-  bool is_there = true, computes = false;
+  bool is_there = true, computes = false, has_pushed = false;
   int64_t step = 0, pushed = -1;  // The step of a push that may be sent again; -1: none.
   // The pushes of each worker that its parameters have: a set, because updates may drop some.
   std::set<std::pair<int, int64_t>> seen;
@@ -172,6 +174,10 @@ struct Everything {
   std::vector<WorkerState> workers;
   std::set<std::pair<int, int64_t>> applied, gathered, dropped;
   int losses = 0;
+  // The updates that the copy has not heard of. No worker acts by them.
+  PushClock copy;
+  std::deque<std::set<std::pair<int, int64_t>>> untold;
+  bool has_lost_clock = false;
 
   std::string key() const {
     std::string text = clock.to_json().dump() + " " + std::to_string(losses);
@@ -179,7 +185,9 @@ struct Everything {
       text += fmt_of(worker.seen) + (worker.computes ? "c" : "w") + (worker.is_there ? "" : "-") +
               std::to_string(worker.pushed) + "/" + std::to_string(worker.step);
     }
-    return text + "|" + fmt_of(applied) + fmt_of(gathered) + fmt_of(dropped);
+    text += "|" + fmt_of(applied) + fmt_of(gathered) + fmt_of(dropped);
+    for (const auto& update : untold) text += fmt_of(update);
+    return text + (has_lost_clock ? "!" : copy.to_json().dump());
   }
   static std::string fmt_of(const std::set<std::pair<int, int64_t>>& pushes) {
     std::string text = "{";
@@ -214,7 +222,9 @@ class PushClockExploration : public testing::TestWithParam<Space> {
             << now.key();
       }
       if (options.consistency == Consistency::stale && theirs.is_there) {
-        EXPECT_LE(mine.step - theirs.step, options.staleness) << now.key();
+        // It may be about to send a push again that counts already.
+        const bool sends_again = now.applied.contains({other, theirs.step});
+        EXPECT_LE(mine.step - theirs.step - sends_again, options.staleness) << now.key();
       }
       if (is_sync) {
         for (const auto& [from, step] : mine.seen) EXPECT_LT(step, mine.step) << now.key();
@@ -228,7 +238,10 @@ class PushClockExploration : public testing::TestWithParam<Space> {
     EXPECT_TRUE(verdict != Verdict::late || GetParam().options.backup_workers > 0)
         << "a push of a worker that others had to wait for is dropped: " << now.key();
     switch (verdict) {
-      case Verdict::update: now.applied.insert(push); break;
+      case Verdict::update:
+        now.gathered.insert(push);
+        apply_gathered(now);
+        break;
       case Verdict::gather: now.gathered.insert(push); break;
       case Verdict::complete:
         now.gathered.insert(push);
@@ -240,7 +253,32 @@ class PushClockExploration : public testing::TestWithParam<Space> {
   }
   static void apply_gathered(Everything& now) {
     now.applied.insert(now.gathered.begin(), now.gathered.end());
+    for (const auto& push : now.gathered) now.dropped.erase(push);
+    if (!now.has_lost_clock) now.untold.push_back(now.gathered);
     now.gathered.clear();
+  }
+
+  static void tell_copy(Everything& now) {
+    std::vector<PushClock::Pushed> update;
+    for (const auto& [worker, step] : now.untold.front()) update.push_back({worker, step});
+    now.untold.pop_front();
+    now.copy.follow(update);
+  }
+
+  // The updates that the copy has not heard of never happened. Workers that wait push again.
+  static void lose_clock(Everything& now) {
+    now.has_lost_clock = true;
+    now.clock = now.copy;
+    for (const auto& update : now.untold)
+      for (const auto& push : update) now.applied.erase(push);
+    now.untold.clear();
+    now.gathered.clear();
+    for (WorkerState& worker : now.workers) {
+      worker.pushed = -1;
+      if (!worker.is_there || worker.computes || !worker.has_pushed) continue;
+      --worker.step;
+      worker.computes = true;
+    }
   }
 
   std::vector<Everything> next_of(const Everything& now) {
@@ -253,17 +291,23 @@ class PushClockExploration : public testing::TestWithParam<Space> {
         act(then, then.workers[static_cast<size_t>(i)]);
         next.push_back(std::move(then));
       };
+      // A worker that comes back after the loss of a clock begins a generation of the job.
+      if (!worker.is_there && space.is_mortal) continue;
       if (!worker.is_there) {
         change([&](Everything& then, WorkerState& mine) {
           mine.step = std::max(then.clock.join(i), mine.step);
           mine.is_there = true;
-          mine.computes = false;
+          mine.computes = mine.has_pushed = false;
         });
         continue;
       }
+      PushClock asked = now.clock;
+      if (now.has_lost_clock) asked.resume(i, worker.step);
       if (!worker.computes && worker.step < space.steps &&
-          now.clock.may_begin(i, now.clock.step_to_begin(i, worker.step)))
+          (now.untold.empty() || !space.is_mortal) &&
+          asked.may_begin(i, asked.step_to_begin(i, worker.step)))
         change([&](Everything& then, WorkerState& mine) {
+          then.clock = asked;
           mine.step = then.clock.step_to_begin(i, mine.step);
           mine.computes = true;
           mine.seen = then.applied;
@@ -271,8 +315,10 @@ class PushClockExploration : public testing::TestWithParam<Space> {
         });
       if (worker.computes)
         change([&](Everything& then, WorkerState& mine) {
+          if (then.has_lost_clock) then.clock.resume(i, mine.step);
           count(then, {i, mine.step}, then.clock.push(i, mine.step));
           mine.computes = false;
+          mine.has_pushed = true;
           mine.pushed = space.repeats ? mine.step : -1;
           ++mine.step;
         });
@@ -287,7 +333,16 @@ class PushClockExploration : public testing::TestWithParam<Space> {
           mine.is_there = mine.computes = false;
           mine.pushed = -1;
           if (then.clock.leave(i)) apply_gathered(then);
+          then.copy.leave(i);
         });
+    }
+    if (space.is_mortal && !now.has_lost_clock) {
+      next.push_back(now);
+      lose_clock(next.back());
+      if (!now.untold.empty()) {
+        next.push_back(now);
+        tell_copy(next.back());
+      }
     }
     return next;
   }
@@ -295,7 +350,8 @@ class PushClockExploration : public testing::TestWithParam<Space> {
 
 TEST_P(PushClockExploration, KeepsItsBoundAndNobodyWaitsForEver) {
   const Space& space = GetParam();
-  Everything first{clock_of(space.options, space.workers), {}, {}, {}, {}};
+  Everything first{.clock = clock_of(space.options, space.workers),
+                   .copy = clock_of(space.options, space.workers)};
   first.workers.resize(static_cast<size_t>(space.workers));
   std::set<std::string> known = {first.key()};
   std::deque<Everything> waiting = {first};
@@ -306,7 +362,8 @@ TEST_P(PushClockExploration, KeepsItsBoundAndNobodyWaitsForEver) {
     const std::vector<Everything> next = next_of(now);
     const bool all_done =
         std::all_of(now.workers.begin(), now.workers.end(), [&](const WorkerState& worker) {
-          return worker.is_there && !worker.computes && worker.step >= space.steps;
+          if (!worker.is_there) return space.is_mortal;
+          return !worker.computes && worker.step >= space.steps;
         });
     ends += all_done;
     EXPECT_TRUE(all_done || !next.empty()) << "all wait: " << now.key();
@@ -325,7 +382,13 @@ INSTANTIATE_TEST_SUITE_P(
                     Space{{Consistency::stale, 0}, 3, 3}, Space{{Consistency::stale, 1}, 3, 3},
                     Space{{Consistency::stale, 2}, 2, 4, 1, true},
                     Space{{Consistency::stale, 1}, 3, 2, 1}, Space{{Consistency::async}, 2, 4},
-                    Space{{Consistency::delay_compensated}, 2, 3, 1, true}));
+                    Space{{Consistency::delay_compensated}, 2, 3, 1, true},
+                    Space{{Consistency::sync}, 3, 2, 0, false, true},
+                    Space{{Consistency::sync}, 2, 3, 1, false, true},
+                    Space{{Consistency::sync, 0, 1}, 3, 2, 0, false, true},
+                    Space{{Consistency::stale, 1}, 3, 2, 0, false, true},
+                    Space{{Consistency::stale, 0}, 2, 3, 1, false, true},
+                    Space{{Consistency::async}, 2, 3, 1, false, true}));
 
 }  // namespace
 }  // namespace trireme::plan::push_clock_test

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import threading
 import unittest
 
 from support import DIGITS, TRIREME, SystemTest, wait_until
@@ -33,6 +34,25 @@ def children_of(pid):
             return [int(child) for child in file.read().split()]
     except OSError:
         return []
+
+
+class Lines:
+    """The output of a process while it runs."""
+
+    def __init__(self, process):
+        self.text = ""
+        self.lock = threading.Lock()
+        for stream in (process.stdout, process.stderr):
+            threading.Thread(target=self.read, args=(stream,), daemon=True).start()
+
+    def read(self, stream):
+        for line in stream:
+            with self.lock:
+                self.text += line
+
+    def count(self, part):
+        with self.lock:
+            return self.text.count(part)
 
 
 class ParameterServers(SystemTest):
@@ -143,12 +163,52 @@ class ParameterServers(SystemTest):
         report, _ = self.end_of(job)
         self.assert_close(report["loss_history"], reference["loss_history"], 1e-9)
 
-    def test_a_job_that_lost_a_server_goes_on_from_its_newest_checkpoint(self):
+    def test_a_job_that_lost_a_server_goes_on_with_the_copies_of_another(self):
+        words = ("--set", "train.epochs=20", "--set", "train.dtype=float64", "--set",
+                 "checkpoint.every=never")
+        reference = self.train(*SMALL, *words, name="one")
+        for mode, victim in (("sync", "ps 0"), ("sync", "ps 1"), ("async", "ps 0"),
+                             ("stale", "ps 1"), ("delay_compensated", "ps 0")):
+            name = f"{mode} {victim}"
+            with self.subTest(name):
+                job = self.start_job(*words, "--set", f"ps.consistency={mode}", name=name)
+                wait_until(lambda: self.steps_logged(name) > 5, 60, "the first steps")
+                os.kill(tasks_of(job.pid)[victim], signal.SIGKILL)
+                report, output = self.end_of(job, name)
+                self.assert_each_sample_once(report, epochs=20)
+                self.assertEqual(report["parameter_server"]["failovers"], 1, output)
+                self.assertEqual(report["parameter_server"]["updates"], report["steps"])
+                self.assertEqual(len(report["generations"]), 1)
+                self.assertIn(f"{victim} (pid", output)
+                if mode == "sync":
+                    self.assert_close(report["loss_history"], reference["loss_history"], 1e-9)
+
+    def test_servers_that_are_lost_one_after_another_cost_nothing(self):
+        words = ("--set", "train.epochs=200", "--set", "train.dtype=float64", "--set",
+                 "train.evaluate_every=0")
+        reference = self.train(*SMALL, *words, name="one")
+        job = self.start_job(*words)
+        output = Lines(job)
+        for count, victim in enumerate(("ps 0", "ps 1", "ps 0"), start=1):
+            before = self.steps_logged()
+            wait_until(lambda: self.steps_logged() > before + 5, 60, "some steps")
+            os.kill(tasks_of(job.pid)[victim], signal.SIGKILL)
+            wait_until(lambda: output.count("has its pieces again") == count, 60,
+                       f"the pieces of {victim}")
+        self.assertEqual(job.wait(timeout=120), 0, output.text)
+        report = json.loads((self.folder / "run.json").read_text())
+        self.assert_each_sample_once(report)
+        self.assert_close(report["loss_history"], reference["loss_history"], 1e-9)
+        # The last one is that of server 1; the first two are counts of servers that were lost.
+        self.assertGreaterEqual(report["parameter_server"]["failovers"], 1)
+        self.assertEqual(len(report["generations"]), 1)
+
+    def test_without_copies_a_lost_server_sends_the_job_to_its_newest_checkpoint(self):
         for mode in ("sync", "async"):
             with self.subTest(mode):
                 job = self.start_job("--set", "train.epochs=12", "--set",
-                                     f"ps.consistency={mode}", "--set",
-                                     "checkpoint.every=10 steps", name=mode)
+                                     f"ps.consistency={mode}", "--set", "ps.replication=1",
+                                     "--set", "checkpoint.every=10 steps", name=mode)
                 wait_until(lambda: self.steps_logged(mode) > 15, 60, "the first steps")
                 os.kill(tasks_of(job.pid)["ps 1"], signal.SIGKILL)
                 report, output = self.end_of(job, mode)
@@ -173,7 +233,8 @@ class ParameterServers(SystemTest):
         refused(*SERVERS, "--set", "ps.backup_workers=2", parts=("ps.backup_workers is 2",
                                                                  "2 workers"))
         refused(*SERVERS, "--set", "ps.staleness=2", parts=("ps.staleness", "ps.consistency=stale"))
-        refused(*SERVERS, "--set", "ps.replication=2", parts=("ps.replication is 2",))
+        refused(*SERVERS, "--set", "ps.replication=3", parts=("ps.replication is 3",
+                                                              "2 parameter servers"))
         refused(*SERVERS, "--set", "optimizer.name=lamb", parts=("lamb", "adam"))
         refused(*SERVERS, "--set", "mesh.pipeline=2", parts=("mesh.pipeline",))
         refused(*SERVERS, "--set", "ps.consistency=maybe", parts=("ps.consistency", "async"))

@@ -24,13 +24,33 @@ std::optional<int64_t> LeaseTable::take(int worker) {
 
 bool LeaseTable::has(int worker, int64_t lease) const { return lease_of(worker) == lease; }
 
-void LeaseTable::finish(int worker, int64_t lease) {
-  if (!has(worker, lease))
+// Leases before it that nobody has had are free now.
+bool LeaseTable::is_free(int64_t lease) {
+  if (lease < 0 || lease >= limit_) return false;
+  while (next_ <= lease) returned_.insert(next_++);
+  return returned_.contains(lease);
+}
+
+bool LeaseTable::claim(int worker, int64_t lease) {
+  if (has(worker, lease)) return true;
+  if (!is_free(lease)) return false;
+  give_back(worker);
+  returned_.erase(lease);
+  taken_[worker] = lease;
+  return true;
+}
+
+bool LeaseTable::finish(int64_t lease) {
+  if (lease < 0 || lease >= limit_)
     throw Error(ErrorCode::invalid_argument, "plan",
-                fmt::format("worker {} ends lease {} of {}, which it does not have", worker, lease,
-                            limit_));
-  taken_.erase(worker);
+                fmt::format("lease {} of a round of {} is done", lease, limit_));
+  const bool was_free = is_free(lease);
+  if (was_free) returned_.erase(lease);
+  const auto erased =
+      std::erase_if(taken_, [&](const auto& each) { return each.second == lease; });
+  if (!was_free && erased == 0) return false;
   ++done_;
+  return true;
 }
 
 void LeaseTable::give_back(int worker) {
@@ -42,7 +62,13 @@ void LeaseTable::give_back_all() {
   taken_.clear();
 }
 
-void LeaseTable::stop() { limit_ = next_; }
+// A table that knows of fewer leases than another one frees those in between.
+void LeaseTable::stop_at(int64_t limit) {
+  while (next_ < limit) returned_.insert(next_++);
+  returned_.erase(returned_.lower_bound(limit), returned_.end());
+  std::erase_if(taken_, [limit](const auto& each) { return each.second >= limit; });
+  next_ = limit_ = limit;
+}
 
 Json LeaseTable::to_json() const {
   Json taken = Json::array();

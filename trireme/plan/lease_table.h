@@ -23,19 +23,26 @@ class LeaseTable {
   // if is_over() there will be none.
   std::optional<int64_t> take(int worker);
   bool has(int worker, int64_t lease) const;
-  // The push of that lease counts. Throws Error(invalid_argument) unless the worker has it.
-  void finish(int worker, int64_t lease);
+  // Whether the worker has the lease, or has it from now on, because nobody else has it and it is
+  // not done: a copy of a table does not know who took which lease.
+  bool claim(int worker, int64_t lease);
+  // The lease is done, whoever has it. Returns false if it was done before. Throws
+  // Error(invalid_argument) for one that is not of this round.
+  bool finish(int64_t lease);
   // The worker does not finish what it has.
   void give_back(int worker);
   void give_back_all();
-  // Takes no further leases into the round than those that somebody has had.
-  void stop();
+  // Takes no further leases into the round than those that somebody has had; or than the first
+  // `limit` ones, if another table says so.
+  void stop() { stop_at(next_); }
+  void stop_at(int64_t limit);
 
   bool is_over() const { return done_ == limit_; }
   // Nobody can take a lease now.
   bool is_empty() const { return returned_.empty() && next_ == limit_; }
   int64_t limit() const { return limit_; }  // The number of leases in the round.
   int64_t done() const { return done_; }
+  int64_t handed_out() const { return next_; }  // Nobody has had this one, nor those behind it.
   std::optional<int64_t> lease_of(int worker) const;
 
   // Everything, so that another server can go on.
@@ -44,6 +51,8 @@ class LeaseTable {
   bool operator==(const LeaseTable&) const = default;
 
  private:
+  bool is_free(int64_t lease);
+
   int64_t limit_ = 0;
   int64_t next_ = 0;  // From here on nobody has had a lease.
   int64_t done_ = 0;

@@ -1,6 +1,7 @@
 #include <trireme/plan/ps_options.h>
 
 #include <trireme/config/row.h>
+#include <algorithm>
 #include <string>
 
 namespace trireme::plan {
@@ -52,8 +53,9 @@ config::Rows rows_of(const PsOptions*) {
        config::part(&O::consistency),
        config::row(&O::replication,
                    {.name = "ps.replication",
-                    .meaning = "Servers that have each piece of the model; auto: 1. Servers do "
-                               "not keep copies yet, so 1 is the only number.",
+                    .meaning = "Servers that have each piece of the model; auto: 2, or 1 if there "
+                               "is one server. Training goes on after the loss of all of them but "
+                               "one.",
                     .range = config::count_from(1),
                     .automatic = 0,
                     .only_for = kWithServers}),
@@ -69,6 +71,10 @@ config::Rows rows_of(const PsOptions*) {
                     .range = config::above(0),
                     .only_for = kWithServers,
                     .agreed = false})});
+}
+
+int replication_of(const PsOptions& options) {
+  return options.replication > 0 ? options.replication : std::min(2, options.servers);
 }
 
 bool is_in_step(const ConsistencyOptions& options) {

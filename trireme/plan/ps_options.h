@@ -9,7 +9,7 @@ namespace trireme::plan {
 struct PsOptions {
   int servers = 0;  // In the job: `--ps`.
   ConsistencyOptions consistency;
-  // The servers that have each piece of the model; 0: 1. No other number works yet.
+  // The servers that have each piece of the model; 0: two, if there are two servers.
   int replication = 0;
   // delay_compensated: the factor lambda of gradient x gradient x distance.
   double compensation = 0.04;
@@ -17,6 +17,8 @@ struct PsOptions {
   Milliseconds patience{60000};
 };
 config::Rows rows_of(const PsOptions*);
+
+int replication_of(const PsOptions& options);
 
 // Whether workers compute the steps of sync together, each a share of the batch. Otherwise each
 // computes whole batches at its own pace.

@@ -97,6 +97,27 @@ PushClock::Verdict PushClock::push(int worker, int64_t clock) {
   return completes_step() ? Verdict::complete : Verdict::gather;
 }
 
+PushClock::Verdict PushClock::drop(int worker, int64_t clock) {
+  const auto found = next_.find(worker);
+  if (found == next_.end() || clock < found->second) return Verdict::repeated;
+  found->second = clock + 1;
+  return Verdict::late;
+}
+
+void PushClock::follow(const std::vector<Pushed>& update) {
+  for (const auto& [worker, clock] : update) {
+    if (const auto found = next_.find(worker); found != next_.end())
+      found->second = std::max(found->second, clock + 1);
+    if (options_.consistency == Consistency::sync) step_ = std::max(step_, clock + 1);
+  }
+  ++updates_;
+}
+
+void PushClock::resume(int worker, int64_t clock) {
+  if (const auto found = next_.find(worker); found != next_.end())
+    found->second = std::max(found->second, clock);
+}
+
 // Ends the step if enough pushes have come.
 bool PushClock::completes_step() {
   if (gathered_.empty()) return false;

@@ -24,6 +24,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace trireme::plan {
 
@@ -74,6 +75,19 @@ class PushClock {
   bool flush();
   // Also while training goes on. Returns as leave().
   bool change(ConsistencyOptions options);
+  // A push that does not count, although its step has come. Returns `late` or `repeated`.
+  Verdict drop(int worker, int64_t clock);
+
+  // For a copy of a clock, which may have to take its place. Another clock has made an update of
+  // these pushes.
+  struct Pushed {
+    int worker = 0;
+    int64_t clock = 0;
+  };
+  void follow(const std::vector<Pushed>& update);
+  // The worker has ended all of its steps before this one, so far as another clock told it. A copy
+  // does not know of pushes that did not count.
+  void resume(int worker, int64_t clock);
 
   const ConsistencyOptions& options() const { return options_; }
   int64_t updates() const { return updates_; }  // The version of the parameters.

@@ -12,7 +12,7 @@ PlacementPlan place_on_servers(const std::vector<TensorSpec>& parameters, const 
         ErrorCode::invalid_argument, "plan",
         fmt::format("strategy.name is parameter_server, and there are {} servers", ps.servers),
         "--ps 1 or more");
-  PlacementFacts facts{{}, ps.servers, /*replication=*/1};
+  PlacementFacts facts{{}, ps.servers, replication_of(ps)};
   for (const TensorSpec& tensor : parameters)
     if (tensor.trainable) facts.tensors.push_back(tensor);
   return plan_placement(std::move(facts));

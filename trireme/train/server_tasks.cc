@@ -13,7 +13,10 @@
 #include <trireme/train/stop_signal.h>
 #include <trireme/train/trainer.h>
 #include <trireme/train/trainer_facts.h>
+#include <algorithm>
+#include <optional>
 #include <thread>
+#include <vector>
 
 namespace trireme {
 namespace {
@@ -35,6 +38,71 @@ ParameterServerOptions server_options(const World& world, const TrainerOptions& 
   // Workers look at their gradients, so that guard.policy holds.
   server.refuses_nonfinite = false;
   return server;
+}
+
+bool is_server(const membership::Task& task, int server) {
+  return task.role == membership::kServerRole && task.index == server;
+}
+
+// The process that has the task and serves; waits for it.
+ServerPlace place_of(World& world, int server, Deadline deadline) {
+  const net::Endpoint address =
+      net::parse_endpoint(world.get_value(address_key(server), deadline));
+  for (const membership::TaskPeer& peer : world.peers(membership::kServerRole))
+    if (is_server(peer.task, server)) return {address, peer.incarnation};
+  throw Error(ErrorCode::peer_lost, "train", fmt::format("server {} is lost", server));
+}
+
+// The same without waiting; empty: there is none now.
+std::optional<ServerPlace> place_now(World& world, int server) {
+  const auto peers = world.peers(membership::kServerRole);
+  if (std::ranges::none_of(peers, [&](const auto& peer) { return is_server(peer.task, server); }))
+    return std::nullopt;
+  try {
+    return place_of(world, server, Deadline::after(kLookAtTheJob));
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::timeout && error.code() != ErrorCode::peer_lost) throw;
+    return std::nullopt;
+  }
+}
+
+bool was_lost(const World& world, int server) {
+  return std::ranges::any_of(world.lost_tasks(), [server](const membership::LostTask& lost) {
+    return is_server(lost.who.task, server);
+  });
+}
+
+// Whether some pieces are on servers without a place alone.
+bool lacks_pieces(const ServerPlaces& places, const plan::PsOptions& ps) {
+  for (int server = 0; server < ps.servers; ++server) {
+    bool any = false;
+    for (int i = 0; i < plan::replication_of(ps); ++i)
+      any = any || places[static_cast<size_t>((server + i) % ps.servers)];
+    if (!any) return true;
+  }
+  return false;
+}
+
+// Waits for all servers, but not for those that were lost if others have their pieces.
+ServerPlaces places_of(World& world, const plan::PsOptions& ps, Deadline deadline) {
+  ServerPlaces places(static_cast<size_t>(ps.servers));
+  std::vector<int> lost;
+  for (int server = 0; server < ps.servers; ++server)
+    if (was_lost(world, server)) lost.push_back(server);
+  if (lost.empty())
+    if (const auto tasks = world.wait_for(membership::kServerRole, deadline);
+        std::ssize(tasks) != ps.servers)
+      refuse_option(fmt::format("ps.servers is {}, and the job has {} tasks of the role ps",
+                                ps.servers, tasks.size()),
+                    fmt::format("--ps {}", tasks.size()));
+  for (int server = 0; server < ps.servers; ++server)
+    places[static_cast<size_t>(server)] = std::ranges::count(lost, server) > 0
+                                              ? place_now(world, server)
+                                              : place_of(world, server, deadline);
+  if (lacks_pieces(places, ps))
+    for (const int server : lost)
+      places[static_cast<size_t>(server)] = place_of(world, server, deadline);
+  return places;
 }
 
 }  // namespace
@@ -65,16 +133,12 @@ std::shared_ptr<const ServerAccess> access_to_servers(World& world, const plan::
   access->options = ps;
   access->token = world.token();
   access->generation = world.identity().generation;
-  access->find = [&world, servers = ps.servers](Deadline deadline) {
-    if (const auto tasks = world.wait_for(membership::kServerRole, deadline);
-        std::ssize(tasks) != servers)
-      refuse_option(fmt::format("ps.servers is {}, and the job has {} tasks of the role ps",
-                                servers, tasks.size()),
-                    fmt::format("--ps {}", tasks.size()));
-    std::vector<net::Endpoint> endpoints;
-    for (int server = 0; server < servers; ++server)
-      endpoints.push_back(net::parse_endpoint(world.get_value(address_key(server), deadline)));
-    return endpoints;
+  access->find = [&world, ps](Deadline deadline) { return places_of(world, ps, deadline); };
+  access->find_again = [&world](int server) { return place_now(world, server); };
+  access->is_lost = [&world](int server, int incarnation) {
+    return std::ranges::any_of(world.lost_tasks(), [&](const membership::LostTask& lost) {
+      return is_server(lost.who.task, server) && lost.who.incarnation >= incarnation;
+    });
   };
   access->look = [&world] {
     if (world.lost_a_worker())

@@ -231,11 +231,11 @@ void check_servers(const TrainerOptions& o, const std::string& strategy, int wor
     refuse_option(
         fmt::format("strategy.name is {}, and the job has no parameter servers", strategy),
         "--ps 1 or more (ps.servers)");
-  if (o.ps.replication > 1)
-    refuse_option(fmt::format("ps.replication is {}, and servers do not keep copies for each "
-                              "other yet",
-                              o.ps.replication),
-                  "ps.replication=1, and checkpoints (checkpoint.every)");
+  if (o.ps.replication > o.ps.servers)
+    refuse_option(fmt::format("ps.replication is {}, and the job has {} parameter server{}",
+                              o.ps.replication, o.ps.servers, o.ps.servers == 1 ? "" : "s"),
+                  fmt::format("ps.replication={} or less, or --ps {}", o.ps.servers,
+                              o.ps.replication));
   plan::check(o.ps.consistency, workers);
   check_pace(o);
 }

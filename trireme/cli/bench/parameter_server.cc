@@ -45,8 +45,8 @@ std::vector<double> seconds_of_rounds(int64_t bytes, net::RequestPath path, int6
   ServerClientOptions options{.placement = one_tensor(bytes)};
   options.channel.path = path;
   const auto soon = [] { return Deadline::after(Milliseconds(60000)); };
-  ServerClient client({{"127.0.0.1", child.port()}}, token, options, {{"parameter", parameter}},
-                      soon());
+  ServerClient client({net::Endpoint{"127.0.0.1", child.port()}}, token, options,
+                      {{"parameter", parameter}}, soon());
   client.initialise(soon());
   client.pull(soon());
   std::vector<double> seconds;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <trireme/base/error.h>
+#include <trireme/base/log.h>
 #include <trireme/comm/dtype.h>
 #include <trireme/parallel/servers/parameter_server_impl.h>
 #include <algorithm>
@@ -24,6 +25,11 @@ constexpr int kKeptGenerations = 4;  // Pushes of earlier ones are decided, or n
 
 bool has_gradients(ServerCall call) {
   return call == ServerCall::push || call == ServerCall::push_pull || call == ServerCall::hold;
+}
+
+// The calls that the first server of a chain gets in each step.
+bool is_of_steps(ServerCall call) {
+  return has_gradients(call) || call == ServerCall::pull || call == ServerCall::follow;
 }
 
 Json text_in(const ServerRequest& request) {
@@ -56,10 +62,14 @@ void compare_models(const Json& told, const ServerRequest& request,
 
 }  // namespace
 
-ParameterServer::Impl::Impl(ParameterServerOptions given)
+ParameterServer::Impl::Impl(ParameterServerOptions given, int owner_of_pieces, int place_in_chain)
     : options(std::move(given)),
-      shard(options.placement, options.server, options.optimizer),
+      owner(owner_of_pieces),
+      place(place_in_chain),
+      shard(options.placement, owner, options.optimizer),
       clock(options.consistency, options.workers),
+      is_clock(owner == 0 && place == 0),
+      acts_as_first(place == 0),
       workers(options.workers),
       compensates(options.consistency.consistency == plan::Consistency::delay_compensated) {
   for (size_t i = 0; i < shard.size(); ++i) {
@@ -87,7 +97,7 @@ void ParameterServer::Impl::check_worker(const ServerRequest& request) const {
     refuse_call(fmt::format("worker {} of a job with {} workers", request.worker, workers));
 }
 
-net::Placement ParameterServer::Impl::place(const net::Head& head) {
+net::Placement ParameterServer::Impl::place_for(const net::Head& head) {
   check_tensors(servers::decode_request(head.header), head.tensors);
   return memory->place(head.tensors);
 }
@@ -97,20 +107,22 @@ void ParameterServer::Impl::check_tensors(const ServerRequest& request,
   if (request.call == ServerCall::write) return;  // They have names.
   const bool is_push = has_gradients(request.call);
   const size_t wanted = is_push || request.call == ServerCall::initialise ? form.size() : 0;
-  if (tensors.size() != wanted)
+  // The parameters may follow with which the gradients were computed.
+  if (tensors.size() != wanted && !(is_push && tensors.size() == 2 * wanted))
     refuse_call(fmt::format("worker {} sends {} pieces, and server {} takes {}", request.worker,
                             tensors.size(), options.server, wanted),
                 "the same model and number of servers everywhere");
   if (is_push && request.samples < 0)
     refuse_call(
         fmt::format("worker {} pushes the mean over {} samples", request.worker, request.samples));
-  for (size_t i = 0; i < wanted; ++i) {
-    const net::TensorNote &own = form[i].note, &given = tensors[i];
-    if (is_push && given.bytes == 0) continue;  // No gradient.
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const size_t piece = i % form.size();
+    const net::TensorNote &own = form[piece].note, &given = tensors[i];
+    if (is_push && i < wanted && given.bytes == 0) continue;  // No gradient.
     if (given.bytes != own.bytes || given.dtype != own.dtype)
       refuse_call(fmt::format("worker {} sends {} bytes of {} for '{}', which has {} of {}",
-                              request.worker, given.bytes, given.dtype, shard.parameters()[i].name,
-                              own.bytes, own.dtype),
+                              request.worker, given.bytes, given.dtype,
+                              shard.parameters()[piece].name, own.bytes, own.dtype),
                   "the same model everywhere");
   }
 }
@@ -121,39 +133,42 @@ void ParameterServer::Impl::handle(net::Request message, net::Responder responde
   {
     const std::lock_guard lock(mutex);
     check_worker(request);
+    if (is_of_steps(request.call) && !request.to_copy && !std::exchange(acts_as_first, true)) {
+      ++facts.failovers;
+      log_warning(
+          "server {} takes the place of one that the job has lost: it has the pieces of "
+          "server {}",
+          options.server, owner);
+    }
   }
   if (handle_of_clock(request, message, responder)) return answer_the_waiting();
   switch (request.call) {
     case ServerCall::join: responder.reply({encode(join(request)), {}}); break;
     case ServerCall::initialise:
-      responder.reply({encode(ServerReply{0, 0, /*is_unchanged=*/!initialise(message)}), {}});
+      responder.reply({encode(ServerReply{.is_unchanged = !initialise(message)}), {}});
       break;
     case ServerCall::hold:
       hold(request, message);
-      responder.reply({encode(ServerReply{-1, request.clock + 1}), {}});
+      responder.reply({encode(ServerReply{.version = -1, .clock = request.clock + 1}), {}});
       break;
-    case ServerCall::follow: {
-      const std::lock_guard lock(mutex);
-      follow(servers::updates_in(text_in(request).value("updates", Json::array())));
-    }
-      pull(request, std::move(responder));
-      break;
+    case ServerCall::follow: follow_and_answer(request, responder); break;
     case ServerCall::measure: {
       const std::lock_guard lock(mutex);
       const double squares = squares_of(servers::update_in(text_in(request).at("update")));
       responder.reply(
-          {encode(ServerReply{version, 0, false, false, Json{{"squares", squares}}.dump()}), {}});
+          {encode(ServerReply{.version = version, .text = Json{{"squares", squares}}.dump()}),
+           {}});
       break;
     }
-    case ServerCall::read: read_state(responder); break;
+    case ServerCall::read: read_state(text_in(request), responder); break;
     case ServerCall::write:
       write_state(message, text_in(request));
       responder.reply({encode(ServerReply{}), {}});
       break;
     case ServerCall::facts: {
       const std::lock_guard lock(mutex);
-      facts.updates = version;
-      responder.reply({encode(ServerReply{version, 0, false, false, facts.to_json().dump()}), {}});
+      responder.reply(
+          {encode(ServerReply{.version = version, .text = facts.to_json().dump()}), {}});
       break;
     }
     default: break;
@@ -161,7 +176,35 @@ void ParameterServer::Impl::handle(net::Request message, net::Responder responde
   answer_the_waiting();
 }
 
-// The calls of server 0. Returns false for those that all servers have.
+// Decisions of a clock whose place another one has taken never happened.
+void ParameterServer::Impl::follow_and_answer(const ServerRequest& request,
+                                              net::Responder& responder) {
+  ServerReply reply{.clock = request.clock, .is_unchanged = true};
+  {
+    const std::lock_guard lock(mutex);
+    reply.is_deposed =
+        !follow(servers::updates_in(text_in(request).value("updates", Json::array())));
+    reply.version = version;
+  }
+  if (reply.is_deposed || request.to_copy)
+    responder.reply({encode(reply), {}});
+  else
+    pull(request, std::move(responder));
+}
+
+// A worker calls the first server of the chain that the job has not lost.
+void ParameterServer::Impl::become_clock(const ServerRequest& request) {
+  const std::lock_guard lock(mutex);
+  if (!std::exchange(is_clock, true)) {
+    ++term;
+    term_from = version;
+  }
+  if (term == 0) return;
+  judge_held(request);
+  clock.resume(request.worker, request.clock);
+}
+
+// The calls of the clock. Returns false for those that all servers have.
 bool ParameterServer::Impl::handle_of_clock(const ServerRequest& request,
                                             const net::Request& message,
                                             net::Responder& responder) {
@@ -175,10 +218,14 @@ bool ParameterServer::Impl::handle_of_clock(const ServerRequest& request,
     case ServerCall::skip: break;
     default: return false;
   }
-  if (options.server != 0)
+  if (owner != 0)
     refuse_call(fmt::format("worker {} asks server {}, and server 0 has the clock", request.worker,
-                            options.server));
-  if (request.call == ServerCall::push) push(request, message), reply({-1, request.clock + 1});
+                            owner));
+  if (!request.to_copy) become_clock(request);
+  if (request.call == ServerCall::push) {
+    push(request, message);
+    reply({.version = -1, .clock = request.clock + 1});
+  }
   if (request.call == ServerCall::leave) leave(request.worker), reply({});
   if (request.call == ServerCall::open_round) reply(open_round(request));
   if (request.call == ServerCall::skip) skip(request), reply({});
@@ -202,8 +249,8 @@ ServerReply ParameterServer::Impl::join(const ServerRequest& request) {
     begin_generation(request.generation, told.value("workers", workers));
   check_worker({ServerCall::pull, request.worker, request.generation});
   pulled.erase(request.worker);
-  const int64_t first = options.server == 0 ? clock.join(request.worker) : 0;
-  return {has_values ? version : -1, first};
+  const int64_t first = owner == 0 ? clock.join(request.worker) : 0;
+  return {.version = has_values ? version : -1, .clock = first};
 }
 
 // Nobody of an earlier generation pushes any more. Pushes that are decided stay until the update
@@ -219,7 +266,10 @@ void ParameterServer::Impl::begin_generation(int next, int count) {
   round.stops = round.regroups = false;
   // A round that ended before its first lease begins again. Within a generation it does not: some
   // workers have left it already.
-  if (round.leases.limit() == 0) round = Round();
+  if (round.leases.limit() == 0) {
+    round = Round();
+    for (servers::ServerUpdate& each : decided) each.stopped.reset();
+  }
   std::erase_if(held, [&](const auto& each) {
     return each.first.generation + kKeptGenerations <= generation;
   });
@@ -237,27 +287,6 @@ bool ParameterServer::Impl::initialise(const net::Request& message) {
   return has_values = true;
 }
 
-Json ParameterServerFacts::to_json() const {
-  int64_t most = 0, sum = 0, count = 0;
-  Json histogram = Json::object();
-  for (const auto& [updates_between, number] : staleness) {
-    most = std::max(most, updates_between);
-    sum += updates_between * number;
-    count += number;
-    histogram[std::to_string(updates_between)] = number;
-  }
-  return {{"pushes", pushes},
-          {"late_pushes", late_pushes},
-          {"repeated_pushes", repeated_pushes},
-          {"pulls", pulls},
-          {"unchanged_pulls", unchanged_pulls},
-          {"updates", updates},
-          {"staleness",
-           {{"max", most},
-            {"mean", count > 0 ? static_cast<double>(sum) / static_cast<double>(count) : 0.0},
-            {"histogram", std::move(histogram)}}}};
-}
-
 ParameterServer::ParameterServer(const net::Endpoint& listen, std::string token,
                                  ParameterServerOptions options) {
   check(options.consistency, options.workers);
@@ -268,47 +297,76 @@ ParameterServer::ParameterServer(const net::Endpoint& listen, std::string token,
   // A thread that answers a slow worker holds up no other one.
   options.channel.threads =
       std::max(options.channel.threads, std::min(options.workers + 1, kMostThreads));
-  impl_ = std::make_shared<Impl>(std::move(options));
-  impl_->keeper = std::jthread(
-      [impl = impl_.get()](const std::stop_token& end) { impl->look_after_the_waiting(end); });
+  const int servers = options.placement.facts.servers;
+  for (int place = 0; place < options.placement.facts.replication; ++place) {
+    const int owner = (options.server - place + servers) % servers;
+    impls_[owner] = std::make_shared<Impl>(options, owner, place);
+    impls_[owner]->keeper = std::jthread([impl = impls_[owner].get()](const std::stop_token& end) {
+      impl->look_after_the_waiting(end);
+    });
+  }
   net::RequestHandler handler;
-  handler.place = [impl = impl_](const net::Head& head) { return impl->place(head); };
-  handler.handle = [impl = impl_](net::Request request, net::Responder responder) {
-    impl->handle(std::move(request), std::move(responder));
+  handler.place = [this](const net::Head& head) { return impl_of(head)->place_for(head); };
+  handler.handle = [this](net::Request request, net::Responder responder) {
+    impl_of(request.head)->handle(std::move(request), std::move(responder));
   };
   requests_ = std::make_unique<net::RequestServer>(listen, std::move(token), std::move(handler),
-                                                   impl_->options.channel);
+                                                   options.channel);
 }
 
 ParameterServer::~ParameterServer() {
   requests_.reset();
-  impl_->keeper = {};
-  const std::lock_guard lock(impl_->mutex);
-  impl_->waiting.clear();
+  for (const auto& [owner, impl] : impls_) {
+    impl->keeper = {};
+    const std::lock_guard lock(impl->mutex);
+    impl->waiting.clear();
+  }
+}
+
+const std::shared_ptr<ParameterServer::Impl>& ParameterServer::impl_of(
+    const net::Head& head) const {
+  const ServerRequest request = servers::decode_request(head.header);
+  const auto found = impls_.find(request.shard);
+  if (found == impls_.end())
+    refuse_call(fmt::format("worker {} asks for pieces of server {}, which this one does not have",
+                            request.worker, request.shard),
+                "the same ps.replication everywhere");
+  return found->second;
+}
+
+ParameterServer::Impl& ParameterServer::clock() const {
+  const auto found = impls_.find(0);
+  if (found == impls_.end() || !found->second->is_clock)
+    refuse_call("this server does not have the clock");
+  return *found->second;
 }
 
 net::Endpoint ParameterServer::endpoint() const { return requests_->endpoint(); }
 
 ParameterServerFacts ParameterServer::facts() const {
-  const std::lock_guard lock(impl_->mutex);
-  ParameterServerFacts facts = impl_->facts;
-  facts.updates = impl_->version;
-  return facts;
+  ParameterServerFacts own;
+  int64_t failovers = 0;
+  for (const auto& [owner, impl] : impls_) {
+    const std::lock_guard lock(impl->mutex);
+    failovers += impl->facts.failovers;
+    if (impl->place == 0) own = impl->facts;
+  }
+  own.failovers = failovers;
+  return own;
 }
 
 void ParameterServer::change(const plan::ConsistencyOptions& consistency) {
-  check(consistency, impl_->options.workers);
-  {
-    const std::lock_guard lock(impl_->mutex);
-    impl_->compensates = consistency.consistency == plan::Consistency::delay_compensated;
-    if (impl_->clock.change(consistency)) impl_->decide_gathered();
-  }
-  impl_->answer_the_waiting();
+  Impl& impl = clock();
+  check(consistency, impl.options.workers);
+  impl.change(consistency);
+  impl.answer_the_waiting();
 }
 
 void ParameterServer::leave(int worker) {
-  impl_->leave(worker);
-  impl_->answer_the_waiting();
+  const auto found = impls_.find(0);
+  if (found == impls_.end()) return;
+  found->second->leave(worker);
+  found->second->answer_the_waiting();
 }
 
 }  // namespace trireme

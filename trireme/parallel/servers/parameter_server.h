@@ -7,9 +7,14 @@
 //                                                    .workers = 4});
 //   world.set_value("address of " + world.task().name(), to_string(server.endpoint()));
 //
-// Server 0 has the clock (trireme/plan/push_clock.h): it decides which pushes make up which
-// update. The other servers hold the pushes that they get until a worker brings them the decision.
+// The first server has the clock (trireme/plan/push_clock.h): it decides which pushes make up
+// which update. The others hold the pushes that they get until a worker brings them the decision.
 // So all servers make the same updates in the same order, whichever worker is lost in between.
+//
+// With ps.replication above 1 a server also has copies of the pieces of those before it in the
+// placement. A copy holds the same pushes and makes the same updates, so it has the same bits.
+// When the first server of a chain is lost, workers call the next one instead. The copy of the
+// first server's pieces follows its clock, and becomes the clock when a worker calls it as such.
 #pragma once
 #include <trireme/base/json.h>
 #include <trireme/net/requests/request_server.h>
@@ -24,7 +29,7 @@
 namespace trireme {
 
 struct ParameterServerOptions {
-  plan::PlacementPlan placement;  // The same on all servers and workers.
+  plan::PlacementPlan placement;  // The same on all servers and workers, with the chains.
   int server = 0;                 // The number of this one.
   OptimizerFactory optimizer;     // It updates pieces: flat tensors of parts of parameters.
   plan::ConsistencyOptions consistency;
@@ -39,13 +44,16 @@ struct ParameterServerOptions {
   net::RequestServerOptions channel;
 };
 
-// The counts of a server since its start.
+// The counts of a server's own pieces since the job began, also if it got them from a copy. A copy
+// does not count pulls.
 struct ParameterServerFacts {
   int64_t pushes = 0, late_pushes = 0, repeated_pushes = 0, pulls = 0, unchanged_pulls = 0;
-  int64_t updates = 0;  // The version of the parameters.
+  int64_t updates = 0;
+  int64_t failovers = 0;  // The times that this server took the place of the one before it.
   // [updates between the pull of the parameters and the push of their gradients]: pushes.
   std::map<int64_t, int64_t> staleness;
   Json to_json() const;  // With the largest and the mean staleness.
+  static ParameterServerFacts from_json(const Json& json);
 };
 
 class ParameterServer {
@@ -59,16 +67,19 @@ class ParameterServer {
   // Any thread.
   net::Endpoint endpoint() const;
   ParameterServerFacts facts() const;
-  // Server 0: changes the consistency from now on. Throws Error(invalid_argument) for options that
-  // do not fit.
+  // The server that has the clock: changes the consistency from now on. Throws
+  // Error(invalid_argument) for options that do not fit, and on a server without the clock.
   void change(const plan::ConsistencyOptions& consistency);
-  // Server 0: the worker was lost, and nobody waits for it. What it pushed counts. It may join
-  // again.
+  // The worker was lost, and nobody waits for it. What it pushed counts. It may join again. To be
+  // called on the server that has the clock, and on those with copies of it.
   void leave(int worker);
 
  private:
   struct Impl;
-  std::shared_ptr<Impl> impl_;
+  Impl& clock() const;
+  const std::shared_ptr<Impl>& impl_of(const net::Head& head) const;
+
+  std::map<int, std::shared_ptr<Impl>> impls_;  // [server whose pieces they are]
   std::unique_ptr<net::RequestServer> requests_;
 };
 

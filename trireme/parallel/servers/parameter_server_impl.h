@@ -1,4 +1,5 @@
-// The insides of a parameter server. Included by its sources alone.
+// The insides of a parameter server: its own pieces of the model, or copies of another server's.
+// Included by its sources alone.
 #pragma once
 #include <trireme/parallel/servers/parameter_server.h>
 #include <trireme/parallel/servers/request_memory.h>
@@ -18,7 +19,8 @@ namespace trireme {
 struct ParameterServer::Impl {
   using Gradients = std::vector<void*>;  // [piece]; null: none.
 
-  explicit Impl(ParameterServerOptions given);
+  // The pieces of server `owner`. `place`: that of this server in its chain; 0: they are its own.
+  Impl(ParameterServerOptions given, int owner, int place);
 
   // A worker that waits for parameters.
   struct Waiting {
@@ -31,6 +33,7 @@ struct ParameterServer::Impl {
   struct Copy {
     std::unique_ptr<servers::MemoryLine[]> memory;
     std::vector<std::byte*> pieces;
+    std::shared_ptr<void> owner = {};  // Of values in the memory of a push.
   };
   using Values = std::shared_ptr<const Copy>;
   struct Answer {
@@ -42,10 +45,10 @@ struct ParameterServer::Impl {
     Gradients gradients;
     int64_t samples = 0;
     std::shared_ptr<void> owner;  // It keeps the gradients' memory.
-    // Server 0: the lease, the loss and the learning rates that came with it.
+    // For the clock: the lease, the loss and the learning rates that came with it.
     int64_t lease = -1;
     double loss = 0;
-    std::vector<double> rates;
+    std::vector<double> rates = {};
     // The parameters with which its gradients were computed; the values are for delay
     // compensation.
     int64_t from = 0;
@@ -56,23 +59,24 @@ struct ParameterServer::Impl {
     int64_t version = 0;
     Values values;  // Only for delay compensation.
   };
-  void note_origin(const servers::ServerRequest& request, Push& push) const;
-  // Server 0: a stretch of batches that workers compute at their own pace.
+  // A stretch of batches that workers compute at their own pace.
   struct Round {
     int64_t id = -1;
     plan::LeaseTable leases{0};
-    Json counted = Json::array();  // Those that are done, in the order of updates.
+    Json counted = Json::array();  // Those that are done, in the order of decisions.
     bool stops = false, regroups = false;
   };
 
   // parameter_server.cc: calls.
-  net::Placement place(const net::Head& head);
+  net::Placement place_for(const net::Head& head);
   void handle(net::Request request, net::Responder responder);
   bool handle_of_clock(const servers::ServerRequest& request, const net::Request& message,
                        net::Responder& responder);
   servers::ServerReply join(const servers::ServerRequest& request);
   void begin_generation(int generation, int workers);
   bool initialise(const net::Request& message);  // False if there were values before.
+  void follow_and_answer(const servers::ServerRequest& request, net::Responder& responder);
+  void become_clock(const servers::ServerRequest& request);
   void check_worker(const servers::ServerRequest& request) const;
   // Throws Error(invalid_argument) unless the tensors are those that the call has.
   void check_tensors(const servers::ServerRequest& request,
@@ -82,18 +86,25 @@ struct ParameterServer::Impl {
   void hold(const servers::ServerRequest& request, const net::Request& message);
   void push(const servers::ServerRequest& request, const net::Request& message);
   Gradients gradients_in(const net::Request& message) const;
-  void follow(const std::vector<servers::ServerUpdate>& updates);
-  void decide(std::vector<servers::PushId> pushes);
+  Push push_in(const servers::ServerRequest& request, const net::Request& message) const;
+  void note_origin(const servers::ServerRequest& request, Push& push) const;
+  void judge(const servers::PushId& id, Push push);
+  void judge_held(const servers::ServerRequest& request);
+  bool follow(const std::vector<servers::ServerUpdate>& updates);
+  void decide(servers::ServerUpdate update);
+  void decide_gathered();
   void end_round_if_last();
-  void decide_gathered() { decide({gathered.begin(), gathered.end()}); }
   void apply(const servers::ServerUpdate& update);
+  void require_pushes_of(const servers::ServerUpdate& update) const;
   Gradients mean_of(const servers::ServerUpdate& update, double scale);
   double squares_of(const servers::ServerUpdate& update);
   void compensate(Push& push);
-  void note_counted(const servers::ServerUpdate& update);
+  void mirror_clock(const servers::ServerUpdate& update);
+  void note_round(const servers::ServerUpdate& update);
 
   // server_answers.cc: parameters for those that may begin.
   void pull(const servers::ServerRequest& request, net::Responder responder);
+  void take_wish(const Json& wish);
   // The answers to workers that may begin their steps.
   std::vector<Answer> take_ready();
   // Whether the worker waits on. Otherwise `told` has what goes with the parameters.
@@ -106,25 +117,30 @@ struct ParameterServer::Impl {
   const Values& values_now();
 
   // server_state_calls.cc
-  void read_state(net::Responder& responder);
+  void read_state(const Json& wish, net::Responder& responder);
   void write_state(const net::Request& message, const Json& text);
   servers::ServerReply open_round(const servers::ServerRequest& request);
   void skip(const servers::ServerRequest& request);
   void leave(int worker);
+  void change(const plan::ConsistencyOptions& consistency);
 
   const ParameterServerOptions options;
+  const int owner, place;
   std::vector<net::Message::Tensor> form;  // The tensors of replies, without data.
   const std::shared_ptr<servers::RequestMemory> memory =
       std::make_shared<servers::RequestMemory>();
 
   mutable std::mutex mutex;  // Guards what follows.
   servers::ServerShard shard;
-  plan::PushClock clock;         // Of server 0.
-  int generation = -1, workers;  // -1: nobody has joined.
+  plan::PushClock clock;            // Of the first server, and of its copies.
+  bool is_clock;                    // It decides. A copy of it follows.
+  int64_t term = 0, term_from = 0;  // Updates after the number `term_from` are of this term.
+  bool acts_as_first;               // Workers pull from it.
+  int generation = -1, workers;     // -1: nobody has joined.
   bool has_values = false, compensates = false;
   int64_t version = 0;
   std::map<servers::PushId, Push> held;
-  std::set<servers::PushId> gathered;  // Server 0: those that wait for others of their step.
+  std::set<servers::PushId> gathered;  // The clock: those that wait for others of their step.
   std::deque<servers::ServerUpdate> decided;  // The newest ones.
   std::map<int, Pulled> pulled;               // [worker]
   Round round;

@@ -1,11 +1,11 @@
 // How an engine reaches the parameter servers of its job.
 #pragma once
 #include <trireme/base/deadline.h>
-#include <trireme/net/message.h>
+#include <trireme/parallel/servers/server_chains.h>
 #include <trireme/plan/ps_options.h>
 #include <functional>
+#include <optional>
 #include <string>
-#include <vector>
 
 namespace trireme {
 
@@ -13,9 +13,13 @@ struct ServerAccess {
   plan::PsOptions options;
   std::string token;   // The job's.
   int generation = 0;  // Of the workers.
-  // The addresses of all servers, by their number. Throws Error(timeout) naming those that are
-  // missing.
-  std::function<std::vector<net::Endpoint>(Deadline)> find;
+  // Waits for the servers. Those that the job has lost are left out, as long as others have copies
+  // of their pieces. Throws Error(timeout) naming those that are missing.
+  std::function<ServerPlaces(Deadline)> find;
+  // Looks for a process that has the task of a lost server and serves. Does not wait; null: there
+  // is none ever.
+  std::function<std::optional<ServerPlace>(int server)> find_again;
+  IsServerLost is_lost;
   // Throws Error(peer_lost) if this generation has lost a worker.
   std::function<void()> look;
 };

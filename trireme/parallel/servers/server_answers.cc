@@ -26,18 +26,28 @@ void ParameterServer::Impl::pull(const ServerRequest& request, net::Responder re
   if (request.call == ServerCall::pull && !clock.has(request.worker))
     throw Error(ErrorCode::invalid_argument, "parallel",
                 fmt::format("worker {} pulls, and has not joined", request.worker));
-  round.stops = round.stops || wish.value("stop", false);
-  round.regroups = round.regroups || wish.value("regroup", false);
-  if (wish.value("stop", false) || wish.value("regroup", false)) {
-    round.leases.stop();
-    end_round_if_last();
-  }
+  if (request.call == ServerCall::pull || request.call == ServerCall::push_pull) take_wish(wish);
   const Milliseconds longest = request.wait_ms > 0
                                    ? std::min(options.patience, Milliseconds(request.wait_ms))
                                    : options.patience;
   ServerRequest kept = request;
   kept.text = {};
   waiting.push_back({kept, std::move(wish), Deadline::after(longest), std::move(responder)});
+}
+
+// A round may end early: because a worker is to stop or to regroup, or because the workers are to
+// meet. The last reason needs no round that ends before its first lease.
+void ParameterServer::Impl::take_wish(const Json& wish) {
+  const bool stops = wish.value("stop", false), regroups = wish.value("regroup", false),
+             meets = wish.value("meet", false);
+  const int64_t limit = round.leases.handed_out();
+  if ((stops && !round.stops) || (regroups && !round.regroups) ||
+      (meets && limit > 0 && limit < round.leases.limit())) {
+    servers::ServerUpdate decision;
+    decision.stopped = {limit, stops || round.stops, regroups || round.regroups};
+    decide(std::move(decision));
+    end_round_if_last();
+  }
 }
 
 const ParameterServer::Impl::Values& ParameterServer::Impl::values_now() {
@@ -122,11 +132,13 @@ std::vector<ParameterServer::Impl::Answer> ParameterServer::Impl::take_ready() {
     Pulled& worker = pulled[request.worker];
     worker.version = version;
     worker.values = compensates ? values_now() : nullptr;
-    ServerReply reply{version,
-                      request.call == ServerCall::follow
-                          ? request.clock
-                          : clock.step_to_begin(request.worker, request.clock),
-                      has_it, false, told.is_null() ? "" : told.dump()};
+    ServerReply reply{.version = version,
+                      .clock = request.call == ServerCall::follow
+                                   ? request.clock
+                                   : clock.step_to_begin(request.worker, request.clock),
+                      .is_unchanged = has_it,
+                      .compensates = compensates,
+                      .text = told.is_null() ? "" : told.dump()};
     ready.push_back(
         {std::move(reply), has_it ? Values() : values_now(), std::move(each->responder)});
     each = waiting.erase(each);
@@ -190,8 +202,12 @@ void ParameterServer::Impl::look_after_the_waiting(const std::stop_token& end) {
     lock.unlock();
     for (auto& [each, why] : late) {
       if (each.request.wait_ms > 0)
-        each.responder.reply(
-            {encode(ServerReply{each.request.known, each.request.clock, true, true, why}), {}});
+        each.responder.reply({encode(ServerReply{.version = each.request.known,
+                                                 .clock = each.request.clock,
+                                                 .is_unchanged = true,
+                                                 .is_early = true,
+                                                 .text = why}),
+                              {}});
       else
         each.responder.fail(ErrorCode::timeout, why);
     }

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <trireme/base/error.h>
 #include <trireme/parallel/servers/server_client_impl.h>
+#include <set>
 
 namespace trireme {
 
@@ -21,8 +22,11 @@ constexpr int kLookMilliseconds = 100;
   throw Error(ErrorCode::invalid_argument, "parallel", what, "the parameters of the placement");
 }
 
-void check_parameters(const plan::PlacementPlan& placement,
-                      const std::vector<NamedTensor>& parameters) {
+std::vector<NamedTensor> checked(const plan::PlacementPlan& placement,
+                                 std::vector<NamedTensor> parameters, size_t servers) {
+  if (static_cast<int>(servers) != placement.facts.servers)
+    refuse_parameters(fmt::format("the placement has {} servers, and {} addresses are given",
+                                  placement.facts.servers, servers));
   const auto& wanted = placement.facts.tensors;
   if (wanted.size() != parameters.size())
     refuse_parameters(fmt::format("the placement has {} tensors, and the model {}", wanted.size(),
@@ -36,6 +40,7 @@ void check_parameters(const plan::PlacementPlan& placement,
     if (!tensor.is_contiguous() || !tensor.is_cpu())
       refuse_parameters(fmt::format("'{}' is not contiguous memory of the CPU", name));
   }
+  return parameters;
 }
 
 std::string told_model(const ServerClientOptions& options) {
@@ -49,56 +54,81 @@ std::string told_model(const ServerClientOptions& options) {
 
 }  // namespace
 
-ServerClient::ServerClient(const std::vector<net::Endpoint>& servers, const std::string& token,
+ServerClient::ServerClient(const ServerPlaces& servers, const std::string& token,
                            ServerClientOptions options, std::vector<NamedTensor> parameters,
                            Deadline deadline)
     : options_(std::move(options)),
-      parameters_(std::move(parameters)),
-      versions_(servers.size(), -1) {
-  check_parameters(options_.placement, parameters_);
-  if (std::ssize(servers) != options_.placement.facts.servers)
-    refuse_parameters(fmt::format("the placement has {} servers, and {} addresses are given",
-                                  options_.placement.facts.servers, servers.size()));
-  for (size_t i = 0; i < servers.size(); ++i) {
-    servers_.push_back(std::make_unique<Server>());
-    servers_[i]->client =
-        std::make_unique<net::RequestClient>(servers[i], token, deadline, options_.channel);
-    for (const plan::ServerPiece& piece : options_.placement.pieces)
-      if (piece.server == static_cast<int>(i)) servers_[i]->pieces.push_back(piece);
-  }
-  const std::string model = told_model(options_);
-  const auto replies = ask_all("join", 0, deadline, [&](size_t i) {
-    ServerRequest request = request_of(ServerCall::join, i);
-    request.text = model;
-    return net::Message{encode(request), {}};
-  });
-  for (size_t i = 0; i < replies.size(); ++i) {
-    const ServerReply told = servers::decode_reply(replies[i].header);
-    at_join_.push_back(told.version);
-    if (i == 0) clock_ = told.clock;
-  }
+      parameters_(checked(options_.placement, std::move(parameters), servers.size())),
+      chains_(options_.placement, servers, token, options_.channel, options_.is_lost, deadline),
+      pieces_(servers.size()) {
+  for (const plan::ServerPiece& piece : options_.placement.pieces)
+    pieces_[static_cast<size_t>(piece.server)].push_back(piece);
+  chains_.without_the_lost(deadline, [&] { join(chains_.all(), deadline); });
+  leave_out_the_blank(deadline);
 }
 
 ServerClient::~ServerClient() = default;
 
-bool ServerClient::has_lost_a_server() const {
-  return std::ranges::any_of(servers_, [](const auto& each) { return each->client->is_lost(); });
+void ServerClient::join(const std::vector<Link*>& links, Deadline deadline) {
+  const std::string model = told_model(options_);
+  const auto replies = ask("join", links, deadline, [&](const Link& link) {
+    ServerRequest request = request_of(ServerCall::join, link);
+    request.text = model;
+    return net::Message{encode(request), {}};
+  });
+  for (size_t i = 0; i < links.size(); ++i) {
+    const ServerReply told = servers::decode_reply(replies[i].header);
+    links[i]->told = told.version;
+    if (links[i]->shard == 0) clock_ = std::max(clock_, told.clock);
+  }
 }
 
-ServerRequest ServerClient::request_of(ServerCall call, size_t server) const {
+// A process that has the task of a lost server has no state until a worker restores it. Before the
+// first update, a server without values may be about to get them; after it, all have got them.
+void ServerClient::leave_out_the_blank(Deadline deadline) {
+  at_join_.assign(pieces_.size(), -1);
+  std::set<int> blank;
+  for (int shard = 0; shard < chains_.shards(); ++shard) {
+    int64_t& newest = at_join_[static_cast<size_t>(shard)];
+    for (const Link& link : chains_.chain(shard)) newest = std::max(newest, link.told);
+    if (newest > 0) join_again_those_without_values(shard, deadline);
+    for (const Link& link : chains_.chain(shard)) {
+      has_a_blank_server_ = has_a_blank_server_ || (link.told == -1 && newest >= 0);
+      if (link.told == -1 && newest > 0) blank.insert(link.server);
+    }
+  }
+  for (const int server : blank) chains_.drop(server);
+}
+
+void ServerClient::join_again_those_without_values(int shard, Deadline deadline) {
+  chains_.without_the_lost(deadline, [&] {
+    std::vector<Link*> links;
+    for (Link& link : chains_.chain(shard))
+      if (link.told == -1) links.push_back(&link);
+    join(links, deadline);
+  });
+}
+
+ServerRequest ServerClient::request_of(ServerCall call, const Link& link) const {
   return {.call = call,
           .worker = options_.worker,
           .generation = options_.generation,
           .clock = clock_,
-          .known = versions_[server]};
+          .known = link.version,
+          .shard = link.shard,
+          .to_copy = &link != &chains_.chain(link.shard).front()};
+}
+
+const std::vector<plan::ServerPiece>& ServerClient::pieces_of(int shard) const {
+  return pieces_[static_cast<size_t>(shard)];
 }
 
 // The places of a server's pieces in the parameters' own memory.
-net::ChoosePlaces ServerClient::parameters_of(size_t server) const {
-  return [this, server](const net::Head& head) {
+net::ChoosePlaces ServerClient::parameters_of(const Link& link) const {
+  return [this, shard = link.shard](const net::Head& reply) {
     net::Places places;
-    if (head.tensors.empty()) return places;
-    for (const plan::ServerPiece& piece : servers_[server]->pieces) {
+    if (reply.tensors.empty()) return places;
+    for (const plan::ServerPiece& piece : pieces_of(shard)) {
       const at::Tensor& tensor = parameters_[static_cast<size_t>(piece.tensor)].tensor;
       places.emplace_back(servers::bytes_at(tensor, piece),
                           static_cast<size_t>(piece.count * tensor.element_size()));
@@ -107,56 +137,86 @@ net::ChoosePlaces ServerClient::parameters_of(size_t server) const {
   };
 }
 
-// The first server decides whose values count, so that all values are those of one worker.
-void ServerClient::initialise(Deadline deadline) {
-  for (size_t i = 0; i < servers_.size(); ++i) {
-    net::Message message{encode(request_of(ServerCall::initialise, i)), {}};
-    for (const plan::ServerPiece& piece : servers_[i]->pieces)
-      message.tensors.push_back(
-          message_of(parameters_[static_cast<size_t>(piece.tensor)].tensor, piece));
-    const net::Reply reply =
-        servers_[i]->client->call(message, net::Places{}, deadline, "first values");
-    if (i == 0 && servers::decode_reply(reply.header).is_unchanged) return;
-  }
+std::vector<net::Reply> ServerClient::ask(const char* name, const std::vector<Link*>& whom,
+                                          Deadline deadline,
+                                          const servers::ServerChains::Make& make) {
+  return chains_.ask(
+      name, whom, make, [this](const Link& link) { return parameters_of(link); }, deadline);
 }
 
-net::Message ServerClient::gradients_for(size_t server, ServerRequest request,
+net::Reply ServerClient::ask_one(const char* name, Link& whom, Deadline deadline,
+                                 net::Message message) {
+  return ask(name, {&whom}, deadline, [&](const Link&) { return std::move(message); })[0];
+}
+
+// One server decides whose values count, so that all values are those of one worker. Copies get
+// them before those that answer pulls, so that no update comes to a copy without values.
+void ServerClient::initialise(Deadline deadline) {
+  const auto values_for = [&](const Link& link) {
+    net::Message message{encode(request_of(ServerCall::initialise, link)), {}};
+    for (const plan::ServerPiece& piece : pieces_of(link.shard))
+      message.tensors.push_back(
+          message_of(parameters_[static_cast<size_t>(piece.tensor)].tensor, piece));
+    return message;
+  };
+  chains_.without_the_lost(deadline, [&] {
+    Link& judge = chains_.first(0);
+    const net::Reply reply = ask_one("first values", judge, deadline, values_for(judge));
+    if (servers::decode_reply(reply.header).is_unchanged) return;
+    ask("first values", chains_.all_copies(), deadline, values_for);
+    std::vector<Link*> others = chains_.firsts();
+    others.erase(others.begin());
+    ask("first values", others, deadline, values_for);
+  });
+}
+
+net::Message ServerClient::gradients_for(const Link& link, ServerRequest request,
                                          const std::string& text) const {
   request.text = text;
   net::Message message{encode(request), {}};
-  for (const plan::ServerPiece& piece : servers_[server]->pieces) {
+  const auto& pieces = pieces_of(link.shard);
+  for (const plan::ServerPiece& piece : pieces) {
     const at::Tensor& gradient = parameters_[static_cast<size_t>(piece.tensor)].tensor.grad();
     message.tensors.push_back(request.samples > 0 && gradient.defined()
                                   ? message_of(gradient, piece)
                                   : net::Message::Tensor{});
   }
+  // A copy does not know with which parameters the gradients were computed.
+  if (compensates_ && chains_.has_copies() && request.samples > 0)
+    for (const plan::ServerPiece& piece : pieces)
+      message.tensors.push_back(
+          message_of(parameters_[static_cast<size_t>(piece.tensor)].tensor, piece));
   return message;
 }
 
-void ServerClient::take_parameters(size_t server, const ServerReply& told) {
-  versions_[server] = told.version;
+void ServerClient::take_parameters(Link& link, const ServerReply& told) {
+  link.version = told.version;
+  link.told = std::max(link.told, told.version);
+  newest_ = std::max(newest_, told.version);
+  compensates_ = told.compensates;
   if (told.is_unchanged) return;
-  for (const plan::ServerPiece& piece : servers_[server]->pieces)
+  for (const plan::ServerPiece& piece : pieces_of(link.shard))
     parameters_[static_cast<size_t>(piece.tensor)]
         .tensor.unsafeGetTensorImpl()
         ->bump_version();  // Autograd did not see the write.
 }
 
-// Server 0 answers early where the worker has to wait, so that this side can look at the job.
+// The clock answers early where the worker has to wait, so that this side can look at the job.
 Json ServerClient::pull_from_clock(net::Message message, const std::string& wish,
                                    Deadline deadline) {
   for (;;) {
-    const net::Reply reply =
-        servers_[0]->client->call(message, parameters_of(0), deadline, "push and pull");
+    Link& clock = chains_.first(0);
+    const net::Reply reply = ask_one("push and pull", clock, deadline, std::move(message));
     const ServerReply told = servers::decode_reply(reply.header);
     if (!told.is_early) {
-      take_parameters(0, told);
-      clock_ = told.clock;
+      take_parameters(clock, told);
       const Json text = told.text.empty() ? Json::object() : Json::parse(told.text);
-      if (servers_.size() > 1) bring(text.at("updates"), deadline);
+      if (text.contains("updates")) bring(text["updates"], deadline);
+      clock_ = told.clock;
       return text;
     }
     if (options_.look) options_.look();
+    chains_.require_clock();
     if (deadline.expired()) throw Error(ErrorCode::timeout, "parallel", told.text);
     ServerRequest again = waiting_request(ServerCall::pull);
     again.clock = told.clock;
@@ -165,52 +225,77 @@ Json ServerClient::pull_from_clock(net::Message message, const std::string& wish
   }
 }
 
-// The others make the updates that server 0 has decided on.
-void ServerClient::bring(const Json& updates, Deadline deadline) {
-  const auto replies = ask_all("decisions", 1, deadline, [&](size_t i) {
-    Json newer = Json::array();
-    for (const Json& update : updates)
-      if (update.at(0).get<int64_t>() > version_of(i)) newer.push_back(update);
-    ServerRequest request = request_of(ServerCall::follow, i);
-    const std::string text = newer.empty() ? "" : Json{{"updates", std::move(newer)}}.dump();
-    request.text = text;
-    return net::Message{encode(request), {}};
-  });
-  for (size_t i = 0; i < replies.size(); ++i)
-    take_parameters(i + 1, servers::decode_reply(replies[i].header));
-}
-
-// Once the others have the gradients, the decision of server 0 is all that is missing.
-void ServerClient::hold_at_others(int64_t samples, Deadline deadline) {
-  if (servers_.size() == 1) return;
-  ask_all("push", 1, deadline, [&](size_t i) {
-    ServerRequest request = request_of(ServerCall::hold, i);
-    request.samples = samples;
-    return gradients_for(i, request);
-  });
-}
-
 namespace {
 
-Json wish_of(const TurnWish& wish) {
-  Json json = {{"round", true}, {"seen", wish.seen}};
-  if (wish.stop) json["stop"] = true;
-  if (wish.regroup) json["regroup"] = true;
-  return json;
+// The decisions that a server has not been told yet; empty: none.
+std::string newer_than(int64_t told, const Json& updates) {
+  Json newer = Json::array();
+  for (const Json& update : updates)
+    if (update.at(0).get<int64_t>() > told) newer.push_back(update);
+  return newer.empty() ? "" : Json{{"updates", std::move(newer)}}.dump();
 }
 
 }  // namespace
 
+// The others make the updates that the clock has decided on. Its copies hear of a decision before
+// anybody acts by it: if the clock is lost, either one of them has the decision, or it never
+// happened and the worker pushes again.
+void ServerClient::bring(const Json& updates, Deadline deadline) {
+  tell(chains_.copies_of(0), updates, deadline);
+  std::vector<Link*> others = chains_.all();
+  std::erase_if(others, [](const Link* link) { return link->shard == 0; });
+  tell(others, updates, deadline);
+}
+
+// Copies that have all decisions need no call; the first ones answer with parameters.
+void ServerClient::tell(std::vector<Link*> links, const Json& updates, Deadline deadline) {
+  const auto is_copy = [&](const Link* link) { return link != &chains_.first(link->shard); };
+  std::erase_if(links, [&](const Link* link) {
+    return is_copy(link) && newer_than(link->told, updates).empty();
+  });
+  const auto replies = ask("decisions", links, deadline, [&](const Link& link) {
+    ServerRequest request = request_of(ServerCall::follow, link);
+    const std::string text = newer_than(link.told, updates);
+    request.text = text;
+    return net::Message{encode(request), {}};
+  });
+  for (size_t i = 0; i < links.size(); ++i) {
+    const ServerReply told = servers::decode_reply(replies[i].header);
+    if (told.is_deposed) chains_.leave_deposed_clock();
+    if (is_copy(links[i]))
+      links[i]->told = std::max(links[i]->told, told.version);
+    else
+      take_parameters(*links[i], told);
+  }
+}
+
+// Once the others have the gradients, the decision of the clock is all that is missing.
+void ServerClient::hold_at(const std::vector<Link*>& links, int64_t clock, int64_t samples,
+                           const std::string& text, Deadline deadline) {
+  ask("push", links, deadline, [&](const Link& link) {
+    ServerRequest request = request_of(ServerCall::hold, link);
+    request.clock = clock;
+    request.samples = samples;
+    return gradients_for(link, request, text);
+  });
+}
+
 ServerRequest ServerClient::waiting_request(ServerCall call) const {
-  ServerRequest request = request_of(call, 0);
+  ServerRequest request = request_of(call, chains_.chain(0).front());
   if (options_.look) request.wait_ms = kLookMilliseconds;
-  for (size_t i = 1; i < servers_.size(); ++i)
-    request.follows = i == 1 ? version_of(i) : std::min(request.follows, version_of(i));
+  std::optional<int64_t> least;
+  for (int shard = 0; shard < chains_.shards(); ++shard)
+    for (const Link& link : chains_.chain(shard))
+      if (&link != &chains_.chain(0).front())
+        least = std::min(least.value_or(link.told), link.told);
+  if (least) request.follows = *least;
   return request;
 }
 
 int64_t ServerClient::pull(Deadline deadline) {
-  pull_from_clock({encode(waiting_request(ServerCall::pull)), {}}, {}, deadline);
+  chains_.without_the_lost(deadline, [&] {
+    pull_from_clock({encode(waiting_request(ServerCall::pull)), {}}, {}, deadline);
+  });
   return clock_;
 }
 
@@ -221,7 +306,7 @@ void ServerClient::prepare_gradients(int64_t samples) {
     at::Tensor& gradient = parameter.tensor.mutable_grad();
     if (!gradient.defined()) continue;
     gradient = gradient.contiguous();
-    if (servers_.size() > 1 && !at::isfinite(gradient.sum()).item<bool>() &&
+    if (chains_.shards() > 1 && !at::isfinite(gradient.sum()).item<bool>() &&
         !at::isfinite(gradient).all().item<bool>())
       throw Error(
           ErrorCode::corrupt, "parallel",
@@ -232,135 +317,73 @@ void ServerClient::prepare_gradients(int64_t samples) {
 
 void ServerClient::push(int64_t samples, Deadline deadline) {
   prepare_gradients(samples);
-  hold_at_others(samples, deadline);
-  ServerRequest request = request_of(ServerCall::push, 0);
-  request.samples = samples;
-  servers_[0]->client->call(gradients_for(0, request), net::Places{}, deadline, "push");
+  chains_.without_the_lost(deadline, [&] {
+    Link& clock = chains_.first(0);
+    hold_at(chains_.all_but(clock), clock_, samples, {}, deadline);
+    ServerRequest request = request_of(ServerCall::push, clock);
+    request.samples = samples;
+    ask_one("push", clock, deadline, gradients_for(clock, request));
+  });
   ++clock_;
 }
 
-int64_t ServerClient::push_pull(int64_t samples, Deadline deadline) {
+Json ServerClient::push_and_pull(int64_t samples, const std::string& text, const std::string& wish,
+                                 Deadline deadline) {
   prepare_gradients(samples);
-  hold_at_others(samples, deadline);
-  ServerRequest request = waiting_request(ServerCall::push_pull);
-  request.samples = samples;
-  pull_from_clock(gradients_for(0, request), {}, deadline);
+  return chains_.without_the_lost(deadline, [&] {
+    Link& clock = chains_.first(0);
+    hold_at(chains_.all_but(clock), clock_, samples, text, deadline);
+    ServerRequest request = waiting_request(ServerCall::push_pull);
+    request.samples = samples;
+    return pull_from_clock(gradients_for(clock, request, text), wish, deadline);
+  });
+}
+
+int64_t ServerClient::push_pull(int64_t samples, Deadline deadline) {
+  push_and_pull(samples, {}, {}, deadline);
   return clock_;
 }
 
+// A call to the clock of which its copies are to know too.
+void ServerClient::tell_clocks(ServerCall call, const char* name, const std::string& text,
+                               Deadline deadline) {
+  chains_.without_the_lost(deadline, [&] {
+    std::vector<Link*> links = chains_.copies_of(0);
+    links.push_back(&chains_.first(0));
+    ask(name, links, deadline, [&](const Link& link) {
+      ServerRequest request = request_of(call, link);
+      request.text = text;
+      return net::Message{encode(request), {}};
+    });
+  });
+}
+
 void ServerClient::leave(Deadline deadline) {
-  servers_[0]->client->call({encode(request_of(ServerCall::leave, 0)), {}}, net::Places{},
-                            deadline, "leave");
-}
-
-void ServerClient::hold(int64_t samples, Deadline deadline) {
-  for (NamedTensor& parameter : parameters_)
-    if (at::Tensor& gradient = parameter.tensor.mutable_grad(); gradient.defined())
-      gradient = gradient.contiguous();
-  ask_all("push", 0, deadline, [&](size_t i) {
-    ServerRequest request = request_of(ServerCall::hold, i);
-    request.clock = versions_[0] + 1;
-    request.samples = samples;
-    return gradients_for(i, request);
-  });
-}
-
-servers::ServerUpdate ServerClient::next_update(int workers) const {
-  servers::ServerUpdate update{versions_[0] + 1, {}, {}, 1};
-  for (int worker = 0; worker < workers; ++worker)
-    update.pushes.push_back({options_.generation, worker, update.number});
-  return update;
-}
-
-double ServerClient::squares(const servers::ServerUpdate& update, Deadline deadline) {
-  const std::string text = Json{{"update", to_json(update)}}.dump();
-  double sum = 0;
-  for (const net::Reply& reply : ask_all("norm", 0, deadline, [&](size_t i) {
-         ServerRequest request = request_of(ServerCall::measure, i);
-         request.text = text;
-         return net::Message{encode(request), {}};
-       }))
-    sum += Json::parse(servers::decode_reply(reply.header).text).at("squares").get<double>();
-  return sum;
-}
-
-void ServerClient::follow(const servers::ServerUpdate& update, Deadline deadline) {
-  const std::string text = Json{{"updates", Json::array({to_json(update)})}}.dump();
-  const auto replies = ask_all("update", 0, deadline, [&](size_t i) {
-    ServerRequest request = request_of(ServerCall::follow, i);
-    request.text = text;
-    return net::Message{encode(request), {}};
-  });
-  for (size_t i = 0; i < replies.size(); ++i)
-    take_parameters(i, servers::decode_reply(replies[i].header));
-}
-
-void ServerClient::refresh(Deadline deadline) {
-  const auto replies = ask_all("parameters", 0, deadline, [&](size_t i) {
-    return net::Message{encode(request_of(ServerCall::follow, i)), {}};
-  });
-  for (size_t i = 0; i < replies.size(); ++i)
-    take_parameters(i, servers::decode_reply(replies[i].header));
-}
-
-void ServerClient::open_round(int64_t id, int64_t leases, Deadline deadline) {
-  ServerRequest request = request_of(ServerCall::open_round, 0);
-  const std::string text = Json{{"id", id}, {"leases", leases}}.dump();
-  request.text = text;
-  servers_[0]->client->call({encode(request), {}}, net::Places{}, deadline, "round");
-}
-
-ServerTurn ServerClient::first_turn(const TurnWish& wish, Deadline deadline) {
-  const std::string text = wish_of(wish).dump();
-  ServerRequest request = waiting_request(ServerCall::pull);
-  request.text = text;
-  return turn_in(pull_from_clock({encode(request), {}}, text, deadline));
-}
-
-ServerTurn ServerClient::next_turn(const DoneLease& done, int64_t samples, const TurnWish& wish,
-                                   Deadline deadline) {
-  prepare_gradients(samples);
-  hold_at_others(samples, deadline);
-  Json text = wish_of(wish);
-  const std::string again = text.dump();
-  text["lease"] = done.lease;
-  text["loss"] = done.loss;
-  text["rates"] = done.rates;
-  ServerRequest request = waiting_request(ServerCall::push_pull);
-  request.samples = samples;
-  return turn_in(pull_from_clock(gradients_for(0, request, text.dump()), again, deadline));
-}
-
-void ServerClient::skip(int64_t lease, int64_t samples, Deadline deadline) {
-  ServerRequest request = request_of(ServerCall::skip, 0);
-  const std::string text = Json{{"lease", lease}}.dump();
-  request.text = text;
-  request.samples = samples;
-  servers_[0]->client->call({encode(request), {}}, net::Places{}, deadline, "skipped batch");
-}
-
-ServerTurn ServerClient::turn_in(const Json& told) const {
-  ServerTurn turn;
-  if (told.contains("lease"))
-    turn.lease = told["lease"].get<int64_t>();
-  else
-    turn.limit = told.at("limit"), turn.stop = told.at("stop"), turn.regroup = told.at("regroup");
-  turn.has_more = told.at("more");
-  for (const Json& each : told.at("counted"))
-    turn.counted.push_back(
-        {each.at(0), each.at(1),
-         each.at(2).is_null() ? std::nullopt : std::optional(each.at(2).get<double>()),
-         each.at(3)});
-  return turn;
+  tell_clocks(ServerCall::leave, "leave", {}, deadline);
 }
 
 std::vector<Json> ServerClient::facts(Deadline deadline) {
   std::vector<Json> all;
-  for (const net::Reply& reply : ask_all("facts", 0, deadline, [&](size_t i) {
-         return net::Message{encode(request_of(ServerCall::facts, i)), {}};
+  for (const net::Reply& reply : chains_.without_the_lost(deadline, [&] {
+         return ask("facts", chains_.all(), deadline, [&](const Link& link) {
+           return net::Message{encode(request_of(ServerCall::facts, link)), {}};
+         });
        }))
     all.push_back(Json::parse(servers::decode_reply(reply.header).text));
   return all;
+}
+
+std::vector<int64_t> ServerClient::versions() const {
+  std::vector<int64_t> versions;
+  for (int shard = 0; shard < chains_.shards(); ++shard)
+    versions.push_back(chains_.chain(shard).empty() ? -1 : chains_.chain(shard)[0].version);
+  return versions;
+}
+
+void ServerClient::have_versions(const std::vector<int64_t>& versions) {
+  for (size_t shard = 0; shard < versions.size(); ++shard)
+    chains_.first(static_cast<int>(shard)).version = versions[shard];
+  newest_ = versions[0];
 }
 
 }  // namespace trireme

@@ -8,9 +8,9 @@
 //     step = servers.push_pull(samples, deadline);
 //   }
 #pragma once
-#include <trireme/net/requests/request_client.h>
 #include <trireme/parallel/module_state.h>
 #include <trireme/parallel/optimizer.h>
+#include <trireme/parallel/servers/server_chains.h>
 #include <trireme/parallel/servers/server_wire.h>
 #include <trireme/plan/placement_plan.h>
 #include <algorithm>
@@ -27,18 +27,13 @@ struct ServerClientOptions {
   int worker = 0;
   int generation = 0;  // Of the job. The first worker of a new one ends the earlier ones.
   int workers = 0;     // In this generation; 0: as many as the servers know.
+  // With ps.replication above 1, and when a connection ends. Null: a server whose connection ended
+  // is lost.
+  IsServerLost is_lost = {};
   // Called several times a second while a call waits for other workers. An exception of it ends
   // the call. May be null.
   std::function<void()> look = {};
   net::ChannelOptions channel = {};
-};
-
-// A batch that counts, in a round in which workers compute at their own pace.
-struct CountedBatch {
-  int64_t lease = 0;
-  int worker = 0;
-  std::optional<double> loss;  // Empty: it was skipped.
-  int64_t samples = 0;
 };
 
 // The next task of a worker in a round.
@@ -46,13 +41,15 @@ struct ServerTurn {
   std::optional<int64_t> lease;        // Empty: the round is over.
   int64_t limit = 0;                   // The leases of the round that is over.
   bool stop = false, regroup = false;  // Some worker has asked for it.
-  std::vector<CountedBatch> counted;   // Since the worker's last turn, in the order of updates.
-  bool has_more = false;               // Others were counted too; the next turn has them.
+  // Since the worker's last turn, in the order of decisions.
+  std::vector<servers::CountedLease> counted;
+  bool has_more = false;  // Others were counted too; the next turn has them.
 };
 // The facts that a worker tells when it asks for its next turn.
 struct TurnWish {
   int64_t seen = 0;  // The counted batches that it knows.
   bool stop = false, regroup = false;
+  bool meet = false;  // The round is to end early.
 };
 struct DoneLease {
   int64_t lease = 0;
@@ -63,13 +60,16 @@ struct DoneLease {
 // Used by one thread.
 class ServerClient {
  public:
-  // Connects to all servers, in their order, and joins. `parameters` are those of the placement,
-  // contiguous and in its order; they stay the caller's model. Throws Error(invalid_argument)
-  // naming the tensor that differs, Error(aborted) if the job is in a later generation, or as
-  // net::RequestClient does.
-  ServerClient(const std::vector<net::Endpoint>& servers, const std::string& token,
-               ServerClientOptions options, std::vector<NamedTensor> parameters,
-               Deadline deadline);
+  // Connects to all servers that have a place, and joins. `parameters` are those of the
+  // placement, contiguous and in its order; they stay the caller's model. Throws
+  // Error(invalid_argument) naming the tensor that differs, Error(aborted) if the job is in a
+  // later generation, Error(peer_lost) if no server has some pieces, or as net::RequestClient
+  // does.
+  //
+  // Every call below goes on without a server that is lost meanwhile, as long as another one has
+  // copies of its pieces.
+  ServerClient(const ServerPlaces& servers, const std::string& token, ServerClientOptions options,
+               std::vector<NamedTensor> parameters, Deadline deadline);
   ~ServerClient();
 
   // Sends the parameters' values as the first ones. If another worker was first, its values count;
@@ -114,46 +114,72 @@ class ServerClient {
   OptimizerState read_state(Deadline deadline);
   // Gives the servers the parameters of this worker and this state, as a version that nobody has.
   void write_state(const OptimizerState& state, Deadline deadline);
-  std::vector<Json> facts(Deadline deadline);  // [server]
+  // The counts of all servers (ParameterServerFacts), and of copies. The first is that of the
+  // clock.
+  std::vector<Json> facts(Deadline deadline);
 
   // The versions of the parameters that this worker has, by server; -1: none.
-  const std::vector<int64_t>& versions() const { return versions_; }
+  std::vector<int64_t> versions() const;
   // The worker has got these versions in another way.
-  void have_versions(std::vector<int64_t> versions) { versions_ = std::move(versions); }
-  // [server]: its version when this worker joined; -1: it has no values.
+  void have_versions(const std::vector<int64_t>& versions);
+  // [server]: the version of its pieces when this worker joined; -1: they have no values.
   const std::vector<int64_t>& versions_at_join() const { return at_join_; }
-  bool has_lost_a_server() const;
+  // Nobody has the pieces of some server any more.
+  bool has_lost_pieces() const { return chains_.has_lost_a_chain(); }
+
+  // A server had no values when this worker joined, and others of its chain had some.
+  bool has_a_blank_server() const { return has_a_blank_server_; }
+  // The servers that this worker goes on without.
+  std::vector<int> missing() const { return chains_.missing(); }
+  ServerPlaces in_use() const { return chains_.in_use(); }
+  // While no worker pushes: another process has the task of a missing server. It gets the pieces
+  // and the clock of the others of its chains. One worker calls this, and then the others use the
+  // same servers as that one.
+  void restore(int server, const ServerPlace& place, Deadline deadline);
+  void use(const ServerPlaces& places, Deadline deadline);
 
  private:
-  struct Server;
-  struct Asked {
-    servers::ServerReply reply;
-    net::Head head;
-  };
+  using Link = servers::ServerChains::Link;
+
+  void join(const std::vector<Link*>& links, Deadline deadline);
+  void adopt(int server, const ServerPlace& place, Deadline deadline);
+  void leave_out_the_blank(Deadline deadline);
+  void join_again_those_without_values(int shard, Deadline deadline);
   void prepare_gradients(int64_t samples);
-  servers::ServerRequest request_of(servers::ServerCall call, size_t server) const;
-  net::Message gradients_for(size_t server, servers::ServerRequest request,
-                             const std::string& text = {}) const;
-  net::ChoosePlaces parameters_of(size_t server) const;
-  // Sends a request to each server from `first` on, and returns when all have answered.
-  template <typename Make>
-  std::vector<net::Reply> ask_all(const char* name, size_t first, Deadline deadline,
-                                  const Make& make);
-  void take_parameters(size_t server, const servers::ServerReply& told);
-  // The version that a server has at least, as far as this worker knows.
-  int64_t version_of(size_t server) const { return std::max(versions_[server], at_join_[server]); }
+  servers::ServerRequest request_of(servers::ServerCall call, const Link& link) const;
   servers::ServerRequest waiting_request(servers::ServerCall call) const;
-  // Asks server 0 until the worker may begin, and brings its decisions to the others.
-  Json pull_from_clock(net::Message first, const std::string& wish, Deadline deadline);
+  net::Message gradients_for(const Link& link, servers::ServerRequest request,
+                             const std::string& text = {}) const;
+  net::ChoosePlaces parameters_of(const Link& link) const;
+  const std::vector<plan::ServerPiece>& pieces_of(int shard) const;
+  // To each of these servers, with the memory of the parameters for answers.
+  std::vector<net::Reply> ask(const char* name, const std::vector<Link*>& whom, Deadline deadline,
+                              const servers::ServerChains::Make& make);
+  net::Reply ask_one(const char* name, Link& whom, Deadline deadline, net::Message message);
+  void take_parameters(Link& link, const servers::ServerReply& told);
+  void hold_at(const std::vector<Link*>& links, int64_t clock, int64_t samples,
+               const std::string& text, Deadline deadline);
+  Json pull_from_clock(net::Message message, const std::string& wish, Deadline deadline);
+  Json push_and_pull(int64_t samples, const std::string& text, const std::string& wish,
+                     Deadline deadline);
   void bring(const Json& updates, Deadline deadline);
-  void hold_at_others(int64_t samples, Deadline deadline);
+  void tell(std::vector<Link*> links, const Json& updates, Deadline deadline);
+  void tell_clocks(servers::ServerCall call, const char* name, const std::string& text,
+                   Deadline deadline);
   ServerTurn turn_in(const Json& told) const;
+  class WholeState;
+  void read_pieces(Link& link, OptimizerState& state, WholeState& whole, Deadline deadline);
+  void copy_pieces(const Link& from, Link& to, Deadline deadline);
 
   ServerClientOptions options_;
   std::vector<NamedTensor> parameters_;
-  std::vector<std::unique_ptr<Server>> servers_;
-  std::vector<int64_t> versions_, at_join_;
-  int64_t clock_ = 0;  // The step to push next.
+  servers::ServerChains chains_;
+  std::vector<std::vector<plan::ServerPiece>> pieces_;  // [server]
+  std::vector<int64_t> at_join_;
+  bool has_a_blank_server_ = false;
+  int64_t clock_ = 0;
+  int64_t newest_ = -1;       // The newest update of which this worker has parameters.
+  bool compensates_ = false;  // Pushes bring the parameters with which they were computed.
 };
 
 }  // namespace trireme

@@ -9,11 +9,6 @@
 
 namespace trireme {
 
-struct ServerClient::Server {
-  std::unique_ptr<net::RequestClient> client;
-  std::vector<plan::ServerPiece> pieces;
-};
-
 namespace servers {
 
 inline std::byte* bytes_at(const at::Tensor& tensor, const plan::ServerPiece& piece) {
@@ -32,17 +27,5 @@ inline net::Message::Tensor message_of(const at::Tensor& tensor, const plan::Ser
 }
 
 }  // namespace servers
-
-template <typename Make>
-std::vector<net::Reply> ServerClient::ask_all(const char* name, size_t first, Deadline deadline,
-                                              const Make& make) {
-  std::vector<net::PendingReply> pending;
-  for (size_t i = first; i < servers_.size(); ++i)
-    pending.push_back(servers_[i]->client->start(make(i), parameters_of(i), deadline, name));
-  // Nothing is taken unless all have answered, so that the same call can be made again.
-  std::vector<net::Reply> replies;
-  for (net::PendingReply& each : pending) replies.push_back(each.wait(deadline));
-  return replies;
-}
 
 }  // namespace trireme

@@ -17,6 +17,7 @@
 #include <trireme/parallel/servers/server_access.h>
 #include <trireme/parallel/servers/server_client.h>
 #include <trireme/parallel/servers/server_engine.h>
+#include <trireme/parallel/servers/server_restorer.h>
 #include <trireme/parallel/step_facts.h>
 #include <trireme/plan/strategy.h>
 #include <algorithm>
@@ -54,7 +55,8 @@ class ServerEngine : public Engine, private OwnPace {
         optimizer_(setting.optimizer(model_.parameters)),
         optimizer_view_(*optimizer_, model_.parameters),
         passes_(setting_),
-        plan_(plan_of(setting, model_)) {
+        plan_(plan_of(setting, model_)),
+        restorer_(access_.find_again) {
     if (kind_of(*optimizer_) == "opaque")
       throw Error(ErrorCode::unsupported, "parallel",
                   "an optimizer of a kind of its own on parameter servers, which read and write "
@@ -96,8 +98,8 @@ class ServerEngine : public Engine, private OwnPace {
   const plan::EnginePlan& plan() const override { return plan_; }
   Json facts_for_report() override;
   MemoryUse memory_use() const override { return passes_.memory_use(); }
-  // The state of a server that is gone is gone with it.
-  bool is_torn() const override { return torn_ || client_->has_lost_a_server(); }
+  // Pieces that no server has any more are lost.
+  bool is_torn() const override { return torn_ || client_->has_lost_pieces(); }
 
  private:
   // An error meanwhile may leave some of the parameters newer than the others.
@@ -142,6 +144,7 @@ class ServerEngine : public Engine, private OwnPace {
   Passes passes_;
   plan::EnginePlan plan_;
   std::unique_ptr<ServerClient> client_;
+  ServerRestorer restorer_;
   bool writes_ = false;  // The state that is being loaded is for the servers.
   bool torn_ = false;
 };
@@ -155,6 +158,7 @@ void ServerEngine::connect() {
                                   .worker = group().rank(),
                                   .generation = access_.generation,
                                   .workers = group().size(),
+                                  .is_lost = access_.is_lost,
                                   .look = access_.look};
       client_ =
           std::make_unique<ServerClient>(access_.find(limit), access_.token, std::move(options),
@@ -174,7 +178,7 @@ void ServerEngine::begin_with_own_values() {
   const auto& versions = client_->versions_at_join();
   if (group().rank() == 0 && std::ranges::count(versions, -1) == std::ssize(versions))
     client_->initialise(deadline());
-  group().barrier();
+  use_those_of_first(*client_, group(), deadline());
 }
 
 // COLLECTIVE. Gets the parameters for the first step. If no state was loaded, training begins: the
@@ -183,8 +187,8 @@ void ServerEngine::begin() {
   if (client_->versions()[0] >= 0) return;
   found_by_first(group(), [&] {
     const auto& versions = client_->versions_at_join();
-    const bool are_new =
-        std::ranges::count(versions, versions[0]) == std::ssize(versions) && versions[0] <= 0;
+    const bool are_new = std::ranges::count(versions, versions[0]) == std::ssize(versions) &&
+                         versions[0] <= 0 && !client_->has_a_blank_server();
     if (!are_new) write_own_state();
     return Json();
   });
@@ -232,10 +236,13 @@ StepOutcome ServerEngine::step(const StepRequest& request) {
   mine.wants_regroup = wishes.regroup;
 
   const StepFacts facts(group().size(), {});
-  const at::Tensor values = at::zeros({facts.size()}, at::kDouble);
-  facts.write(mine, group().rank(), {}, is_finite, values);
+  // One more: whether a lost server is to be restored after the step.
+  const at::Tensor values = at::zeros({facts.size() + 1}, at::kDouble);
+  facts.write(mine, group().rank(), {}, is_finite, values.narrow(0, 0, facts.size()));
+  if (group().rank() == 0 && restorer_.finds_one(*client_)) values[facts.size()] = 1;
   group().all_reduce(values);
-  StepOutcome outcome = facts.read(values).outcome;
+  const bool restores = values[facts.size()].item<double>() > 0;
+  StepOutcome outcome = facts.read(values.narrow(0, 0, facts.size())).outcome;
   servers::ServerUpdate update = client_->next_update(group().size());
   update.rates = rates();
   if (decide_together(outcome, update)) {
@@ -246,6 +253,7 @@ StepOutcome ServerEngine::step(const StepRequest& request) {
     for (const plan::ServerPiece& piece : pieces) outcome.updated_elements += piece.count;
   }
   clear_gradients();
+  if (restores) restorer_.restore(*client_, group(), deadline());
   const Traffic sent = group().traffic() - before;
   outcome.operations = sent.operations;
   outcome.bytes_sent = sent.bytes_sent;
@@ -286,17 +294,19 @@ std::optional<double> ServerEngine::compute(const Batch& batch, int passes) {
 
 RoundEnd ServerEngine::round(const RoundRequest& request) {
   begin();
+  restorer_.restore(*client_, group(), deadline());
   client_->open_round(request.id, request.batches, deadline());
   TurnWish wish;
   const auto ask = [&] {
     const Wishes wishes = setting_.wishes();
     wish.stop = wishes.stop;
     wish.regroup = wishes.regroup;
+    wish.meet = group().rank() == 0 && restorer_.finds_one(*client_);
     return wish;
   };
   ServerTurn turn = client_->first_turn(ask(), deadline());
   for (;;) {
-    for (const CountedBatch& each : turn.counted) {
+    for (const servers::CountedLease& each : turn.counted) {
       ++wish.seen;
       request.counted({each.lease, each.worker, each.loss, each.samples});
     }
@@ -358,21 +368,23 @@ void ServerEngine::end_load() {
   client_->refresh(deadline());
 }
 
-// Server 0 has judged all pushes of workers at their own pace; of steps together all servers have
+// The clock has judged all pushes of workers at their own pace; of steps together all servers have
 // as many.
 Json ServerEngine::facts_for_report() {
   return found_by_first(group(), [&] {
     const std::vector<Json> all = client_->facts(deadline());
     const Json& first = all.at(0);
+    int64_t failovers = 0;
+    for (const Json& each : all) failovers += each.at("failovers").get<int64_t>();
     return Json{{"parameter_server",
-                 {{"servers", all.size()},
+                 {{"servers", plan_.servers->facts.servers},
                   {"pushes", first.at("pushes")},
                   {"late_pushes", first.at("late_pushes")},
                   {"pulls", first.at("pulls")},
                   {"updates", first.at("updates")},
                   {"staleness", first.at("staleness")},
                   {"replication", plan_.servers->facts.replication},
-                  {"failovers", 0}}}};
+                  {"failovers", failovers}}}};
   });
 }
 

@@ -26,8 +26,8 @@ net::Message::Tensor note_of(const NamedTensor& named) {
 }  // namespace
 
 // The state is copied first, so that it is that of one version, and updates do not wait for the
-// reader.
-void ParameterServer::Impl::read_state(net::Responder& responder) {
+// reader. Another server of the chain needs the clock too.
+void ParameterServer::Impl::read_state(const Json& wish, net::Responder& responder) {
   std::vector<NamedTensor> tensors;
   Json head;
   ServerReply reply;
@@ -36,11 +36,16 @@ void ParameterServer::Impl::read_state(net::Responder& responder) {
     const std::lock_guard lock(mutex);
     const OptimizerState state = shard.optimizer_state();
     head = {{"kind", state.kind}, {"counters", state.counters}};
+    if (wish.contains("place")) {
+      head["clock"] = {{"clock", clock.to_json()}, {"term", term}, {"facts", facts.to_json()}};
+      acts_as_first = acts_as_first && place < wish["place"].get<int>();
+    }
     for (const NamedTensor& each : shard.parameters())
       tensors.push_back({each.name, each.tensor.detach().clone()});
     for (const NamedTensor& each : state.tensors)
       tensors.push_back({each.name, each.tensor.detach().clone()});
     reply.version = version;
+    reply.compensates = compensates;
   }
   reply.text = head.dump();
   net::Message message{encode(reply), {}};
@@ -75,6 +80,16 @@ void ParameterServer::Impl::write_state(const net::Request& message, const Json&
   if (!state.kind.empty()) shard.load_optimizer_state(state);
   has_values = true;
   version = text.at("version");
+  term = 0;
+  is_clock = owner == 0 && place == 0;
+  if (text.contains("clock")) {
+    clock = plan::PushClock::from_json(text["clock"].at("clock"));
+    term = text["clock"].at("term");
+    is_clock = false;  // A worker that calls it as the clock begins a new term.
+    facts = ParameterServerFacts::from_json(text["clock"].at("facts"));
+    facts.failovers = 0;
+  }
+  term_from = version;
   held.clear();
   gathered.clear();
   decided.clear();
@@ -92,16 +107,17 @@ ServerReply ParameterServer::Impl::open_round(const ServerRequest& request) {
                             id, round.id),
                 "the same training everywhere");
   if (id > round.id) round = {id, plan::LeaseTable(wish.at("leases").get<int64_t>())};
-  return {version, 0, false, false, ""};
+  return {.version = version};
 }
 
 void ParameterServer::Impl::skip(const ServerRequest& request) {
   const Json told = Json::parse(request.text);
   const std::lock_guard lock(mutex);
   const int64_t lease = told.at("lease");
-  if (!round.leases.has(request.worker, lease)) return;  // This call was made before.
-  round.leases.finish(request.worker, lease);
-  round.counted.push_back({lease, request.worker, nullptr, request.samples, 0});
+  if (!round.leases.claim(request.worker, lease)) return;  // This call was made before.
+  servers::ServerUpdate decision;
+  decision.counted = {{lease, request.worker, std::nullopt, request.samples}};
+  decide(std::move(decision));
   end_round_if_last();
 }
 

@@ -57,21 +57,40 @@ ParameterServer::Impl::Gradients ParameterServer::Impl::gradients_in(
   return gradients;
 }
 
-// A later pull of the worker, or its joining again, changes nothing of its push.
+// The parameters with which the gradients were computed: those that came with them, or those that
+// the worker got last. A later pull of the worker, or its joining again, changes nothing of its
+// push.
 void ParameterServer::Impl::note_origin(const ServerRequest& request, Push& push) const {
   push.from = std::max<int64_t>(0, request.known);
-  if (const auto found = pulled.find(request.worker); found != pulled.end()) {
-    push.from = std::max(push.from, found->second.version);
-    push.then = found->second.values;
+  const auto found = pulled.find(request.worker);
+  if (found == pulled.end()) return;
+  push.from = std::max(push.from, found->second.version);
+  if (!push.then) push.then = found->second.values;
+}
+
+ParameterServer::Impl::Push ParameterServer::Impl::push_in(const ServerRequest& request,
+                                                           const net::Request& message) const {
+  // The mean over no samples is nothing.
+  Push push{request.samples > 0 ? gradients_in(message) : Gradients(shard.size(), nullptr),
+            request.samples, message.owner};
+  if (message.tensors.size() == 2 * shard.size()) {
+    auto then = std::make_shared<Copy>();
+    for (size_t i = shard.size(); i < message.tensors.size(); ++i)
+      then->pieces.push_back(message.tensors[i].data());
+    push.then = std::move(then);
   }
+  if (request.text.empty()) return push;
+  const Json told = Json::parse(request.text);
+  push.lease = told.value("lease", int64_t{-1});
+  push.loss = told.value("loss", 0.0);
+  push.rates = told.value("rates", std::vector<double>());
+  return push;
 }
 
 // A worker has brought the decision about its last step everywhere before it holds the next one,
 // so its earlier pushes are not needed.
 void ParameterServer::Impl::hold(const ServerRequest& request, const net::Request& message) {
-  // The mean over no samples is nothing.
-  Push push{request.samples > 0 ? gradients_in(message) : Gradients(shard.size(), nullptr),
-            request.samples, message.owner};
+  Push push = push_in(request, message);
   const std::lock_guard lock(mutex);
   check_worker(request);  // A generation may have begun since the call came.
   note_origin(request, push);
@@ -83,78 +102,91 @@ void ParameterServer::Impl::hold(const ServerRequest& request, const net::Reques
   held[id] = std::move(push);
 }
 
-// Server 0: the clock judges.
 void ParameterServer::Impl::push(const ServerRequest& request, const net::Request& message) {
-  Push push{request.samples > 0 ? gradients_in(message) : Gradients(shard.size(), nullptr),
-            request.samples, message.owner};
-  if (!request.text.empty()) {
-    const Json told = Json::parse(request.text);
-    push.lease = told.value("lease", int64_t{-1});
-    push.loss = told.value("loss", 0.0);
-    push.rates = told.value("rates", std::vector<double>());
-  }
+  Push push = push_in(request, message);
   const std::lock_guard lock(mutex);
   check_worker(request);
   note_origin(request, push);
   if (!has_values)
     throw Error(ErrorCode::invalid_argument, "parallel",
                 fmt::format("worker {} pushes before the parameters have values", request.worker));
-  const Verdict verdict = clock.push(request.worker, request.clock);
+  judge(id_of(request), std::move(push));
+}
+
+// The clock: whether a push counts, and whether it makes up an update.
+void ParameterServer::Impl::judge(const PushId& id, Push push) {
+  // Another worker may have the lease, or have done its batch, since a copy became the clock.
+  const bool may_count = push.lease < 0 || round.leases.claim(id.worker, push.lease);
+  const Verdict verdict =
+      may_count ? clock.push(id.worker, id.clock) : clock.drop(id.worker, id.clock);
   ++facts.pushes;
   if (verdict == Verdict::repeated) ++facts.repeated_pushes;
   if (verdict == Verdict::late) {
     ++facts.late_pushes;
-    round.leases.give_back(request.worker);
+    round.leases.give_back(id.worker);
   }
   if (verdict == Verdict::repeated || verdict == Verdict::late) return;
-  const PushId id = id_of(request);
-  if (push.lease >= 0 && !round.leases.has(request.worker, push.lease))
-    throw Error(ErrorCode::internal, "parallel",
-                fmt::format("worker {} pushes lease {}, which it does not have", request.worker,
-                            push.lease));
   held[id] = std::move(push);
   gathered.insert(id);
-  if (verdict == Verdict::update) return decide({id});
-  if (verdict == Verdict::complete) return decide_gathered();
+  if (verdict == Verdict::update || verdict == Verdict::complete) return decide_gathered();
   end_round_if_last();
 }
 
-// Server 0: the last pushes of a round have nobody to wait for.
+// A copy that has become the clock: the worker pushed before it asks for the next step, and the
+// clock of then is lost with its decision.
+void ParameterServer::Impl::judge_held(const ServerRequest& request) {
+  if (request.call != servers::ServerCall::pull || !has_values) return;
+  const PushId last{request.generation, request.worker, request.clock - 1};
+  if (gathered.contains(last)) return;
+  if (auto found = held.extract(last); !found.empty()) judge(last, std::move(found.mapped()));
+}
+
+// The clock: the last pushes of a round have nobody to wait for.
 void ParameterServer::Impl::end_round_if_last() {
   const bool all_pushed = round.leases.is_empty() && !round.leases.is_over() &&
                           round.leases.limit() - round.leases.done() == std::ssize(gathered);
   if (all_pushed && clock.flush()) decide_gathered();
 }
 
-// Server 0: these pushes are the next update.
-void ParameterServer::Impl::decide(std::vector<PushId> pushes) {
-  std::ranges::sort(pushes);
-  ServerUpdate update{version + 1, std::move(pushes), {}, 1, compensates};
-  for (const PushId& push : update.pushes) {
-    gathered.erase(push);
-    if (update.rates.empty()) update.rates = held.at(push).rates;
+// The clock: the pushes that wait are the next update.
+void ParameterServer::Impl::decide_gathered() {
+  ServerUpdate update;
+  update.pushes = {gathered.begin(), gathered.end()};
+  gathered.clear();
+  for (const PushId& id : update.pushes) {
+    const Push& push = held.at(id);
+    if (update.rates.empty()) update.rates = push.rates;
+    if (push.lease >= 0)
+      update.counted.push_back({push.lease, id.worker, push.loss, push.samples});
   }
-  note_counted(update);
+  decide(std::move(update));
+}
+
+void ParameterServer::Impl::decide(ServerUpdate update) {
+  update.number = version + 1;
+  update.term = term;
+  update.compensates = compensates;
   apply(update);
 }
 
-// Server 0: the leases of an update are done.
-void ParameterServer::Impl::note_counted(const ServerUpdate& update) {
-  for (const PushId& id : update.pushes) {
-    const Push& push = held.at(id);
-    if (push.lease < 0) continue;
-    round.leases.finish(id.worker, push.lease);
-    round.counted.push_back({push.lease, id.worker, push.loss, push.samples, update.number});
+// Another worker may have brought these updates before. Returns false for those of a clock whose
+// place another one has taken.
+bool ParameterServer::Impl::follow(const std::vector<ServerUpdate>& updates) {
+  for (const ServerUpdate& update : updates) {
+    const bool is_agreed = update.term == ServerUpdate::kAgreed;
+    if (!is_agreed && update.term < term && update.number > term_from) return false;
+    if (update.number <= version) continue;
+    if (update.term > term) {
+      term = update.term;
+      term_from = version;
+      is_clock = false;
+    }
+    apply(update);
   }
+  return true;
 }
 
-// Another worker may have brought these updates before.
-void ParameterServer::Impl::follow(const std::vector<ServerUpdate>& updates) {
-  for (const ServerUpdate& update : updates)
-    if (update.number > version) apply(update);
-}
-
-void ParameterServer::Impl::apply(const ServerUpdate& update) {
+void ParameterServer::Impl::require_pushes_of(const ServerUpdate& update) const {
   if (update.number != version + 1)
     throw Error(ErrorCode::corrupt, "parallel",
                 fmt::format("update {} for server {}, which has made {}", update.number,
@@ -167,16 +199,47 @@ void ParameterServer::Impl::apply(const ServerUpdate& update) {
                               "has not got",
                               update.number, id.clock, id.worker, options.server),
                   "the newest checkpoint: run the job again");
+}
+
+void ParameterServer::Impl::apply(const ServerUpdate& update) {
+  require_pushes_of(update);
   const at::NoGradGuard no_grad;
   compensates = update.compensates;
-  for (const PushId& id : update.pushes) ++facts.staleness[version - held.at(id).from];
-  const Gradients sums = mean_of(update, update.scale);
-  if (!update.rates.empty()) shard.set_rates(update.rates);
-  shard.update(sums);
+  if (!update.pushes.empty()) {
+    for (const PushId& id : update.pushes) ++facts.staleness[version - held.at(id).from];
+    const Gradients sums = mean_of(update, update.scale);
+    if (!update.rates.empty()) shard.set_rates(update.rates);
+    shard.update(sums);
+    ++facts.updates;
+  }
   ++version;
   for (const PushId& id : update.pushes) held.erase(id);
+  if (owner == 0) {
+    if (!is_clock) mirror_clock(update);
+    note_round(update);
+  }
   decided.push_back(update);
   if (decided.size() > kKeptDecisions) decided.pop_front();
+}
+
+// A copy of the clock knows the pushes that count.
+void ParameterServer::Impl::mirror_clock(const ServerUpdate& update) {
+  std::vector<plan::PushClock::Pushed> pushed;
+  for (const PushId& id : update.pushes)
+    if (id.generation == generation) pushed.push_back({id.worker, id.clock});
+  if (!pushed.empty()) clock.follow(pushed);
+  if (update.mode) clock.change(*update.mode);
+}
+
+void ParameterServer::Impl::note_round(const ServerUpdate& update) {
+  for (const servers::CountedLease& each : update.counted) {
+    round.leases.finish(each.lease);
+    round.counted.push_back(servers::to_json(each));
+  }
+  if (!update.stopped) return;
+  round.leases.stop_at(update.stopped->limit);
+  round.stops = round.stops || update.stopped->stop;
+  round.regroups = round.regroups || update.stopped->regroup;
 }
 
 // The mean over all samples, in the order of the workers, so that the bits do not depend on the
@@ -242,8 +305,21 @@ void ParameterServer::Impl::compensate(Push& push) {
   }
 }
 
+void ParameterServer::Impl::change(const plan::ConsistencyOptions& consistency) {
+  const std::lock_guard lock(mutex);
+  if (clock.change(consistency)) decide_gathered();
+  compensates = consistency.consistency == plan::Consistency::delay_compensated;
+  ServerUpdate decision;
+  decision.mode = consistency;
+  decide(std::move(decision));
+}
+
 void ParameterServer::Impl::leave(int worker) {
   const std::lock_guard lock(mutex);
+  if (!is_clock) {
+    clock.leave(worker);
+    return;
+  }
   // The lease of a push that counts is not for others.
   const auto is_its = [worker](const PushId& id) { return id.worker == worker; };
   if (std::ranges::none_of(gathered, is_its)) round.leases.give_back(worker);

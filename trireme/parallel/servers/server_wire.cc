@@ -3,18 +3,20 @@
 #include <fmt/format.h>
 #include <trireme/base/error.h>
 #include <trireme/parallel/servers/wire_bytes.h>
+#include <utility>
 
 namespace trireme::servers {
 namespace {
 
-constexpr uint32_t kServerMark = 0x32735054;  // "TPs2"
+constexpr uint32_t kServerMark = 0x33735054;  // "TPs3"
 constexpr std::string_view kServer = "parameter server";
-constexpr uint32_t kUnchanged = 1, kEarly = 2;
+constexpr uint32_t kUnchanged = 1, kEarly = 2, kDeposed = 4, kCompensates = 8;
 
 struct RequestBytes {
   uint32_t mark = kServerMark;
   uint8_t call = 0;
-  uint8_t unused[3] = {};
+  uint8_t to_copy = 0;
+  uint16_t shard = 0;
   int32_t worker = 0, generation = 0;
   int64_t clock = 0, samples = 0, known = 0, follows = 0;
   int32_t wait_ms = 0, unused_too = 0;
@@ -30,18 +32,44 @@ static_assert(sizeof(ReplyBytes) == 24, "sent as it lies in memory");
 
 }  // namespace
 
+Json to_json(const CountedLease& counted) {
+  return {counted.lease, counted.worker, counted.loss ? Json(*counted.loss) : Json(),
+          counted.samples};
+}
+
+CountedLease counted_in(const Json& json) {
+  const Json& loss = json.at(2);
+  return {json.at(0), json.at(1),
+          loss.is_null() ? std::nullopt : std::optional(loss.get<double>()), json.at(3)};
+}
+
 Json to_json(const ServerUpdate& update) {
-  Json pushes = Json::array();
+  Json pushes = Json::array(), counted = Json::array();
   for (const PushId& push : update.pushes)
     pushes.push_back({push.generation, push.worker, push.clock});
-  return {update.number, std::move(pushes), update.rates, update.scale, update.compensates};
+  for (const CountedLease& each : update.counted) counted.push_back(to_json(each));
+  Json json = {update.number,      std::move(pushes), update.rates,      update.scale,
+               update.compensates, update.term,       std::move(counted)};
+  json.push_back(update.stopped
+                     ? Json{update.stopped->limit, update.stopped->stop, update.stopped->regroup}
+                     : Json());
+  json.push_back(update.mode ? Json{to_string(update.mode->consistency), update.mode->staleness,
+                                    update.mode->backup_workers}
+                             : Json());
+  return json;
 }
 
 ServerUpdate update_in(const Json& json) {
-  ServerUpdate update{
-      json.at(0), {}, json.at(2).get<std::vector<double>>(), json.at(3), json.at(4)};
+  ServerUpdate update{json.at(0), {},         json.at(2).get<std::vector<double>>(),
+                      json.at(3), json.at(4), json.at(5)};
   for (const Json& push : json.at(1))
     update.pushes.push_back({push.at(0), push.at(1), push.at(2)});
+  for (const Json& each : json.at(6)) update.counted.push_back(counted_in(each));
+  if (const Json& stopped = json.at(7); !stopped.is_null())
+    update.stopped = {stopped.at(0), stopped.at(1), stopped.at(2)};
+  if (const Json& mode = json.at(8); !mode.is_null())
+    update.mode = {plan::consistency_from_string(mode.at(0).get<std::string>()), mode.at(1),
+                   mode.at(2)};
   return update;
 }
 
@@ -64,6 +92,8 @@ std::string told_form(const plan::TensorSpec& tensor) {
 std::string encode(const ServerRequest& request) {
   RequestBytes bytes;
   bytes.call = static_cast<uint8_t>(request.call);
+  bytes.to_copy = request.to_copy ? 1 : 0;
+  bytes.shard = static_cast<uint16_t>(request.shard);
   bytes.worker = request.worker;
   bytes.generation = request.generation;
   bytes.clock = request.clock;
@@ -88,12 +118,15 @@ ServerRequest decode_request(std::string_view header) {
           bytes.known,
           bytes.follows,
           bytes.wait_ms,
+          bytes.shard,
+          bytes.to_copy != 0,
           header.substr(sizeof bytes)};
 }
 
 std::string encode(const ServerReply& reply) {
   ReplyBytes bytes;
-  bytes.flags = (reply.is_unchanged ? kUnchanged : 0) | (reply.is_early ? kEarly : 0);
+  bytes.flags = (reply.is_unchanged ? kUnchanged : 0) | (reply.is_early ? kEarly : 0) |
+                (reply.is_deposed ? kDeposed : 0) | (reply.compensates ? kCompensates : 0);
   bytes.version = reply.version;
   bytes.clock = reply.clock;
   return text_of(bytes) + reply.text;
@@ -101,7 +134,12 @@ std::string encode(const ServerReply& reply) {
 
 ServerReply decode_reply(std::string_view header) {
   const auto bytes = bytes_in<ReplyBytes>(header, kServer);
-  return {bytes.version, bytes.clock, (bytes.flags & kUnchanged) != 0, (bytes.flags & kEarly) != 0,
+  return {bytes.version,
+          bytes.clock,
+          (bytes.flags & kUnchanged) != 0,
+          (bytes.flags & kEarly) != 0,
+          (bytes.flags & kDeposed) != 0,
+          (bytes.flags & kCompensates) != 0,
           std::string(header.substr(sizeof bytes))};
 }
 

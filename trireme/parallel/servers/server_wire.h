@@ -2,9 +2,11 @@
 // (trireme/net/requests/). Tensors follow in the order of the server's pieces.
 #pragma once
 #include <trireme/base/json.h>
+#include <trireme/plan/push_clock.h>
 #include <trireme/plan/tensor_spec.h>
 #include <compare>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,7 +24,8 @@ enum class ServerCall : uint8_t {
   follow,      // Text: decided updates. Parameters that have them.
   measure,     // Text: an update. The squares of the mean of its gradients.
   read,        // Parameters and the optimizer's state.
-  write,       // New ones. Text: the head of read, and the version from now on.
+  write,       // New ones. Text: the head of read, and the version from now on. With `clock` in
+               // it they are those of another server of the chain.
   facts,       // Text of the answer: the counts of the server.
   open_round,  // Server 0. Text: the round's id and its number of leases.
   skip,        // Server 0: the batch of a lease counts as used, without an update.
@@ -35,14 +38,39 @@ struct PushId {
   auto operator<=>(const PushId&) const = default;
 };
 
-// A decision that all servers follow: these pushes make up the update with this number.
+// The batch of a lease (plan/lease_table.h) that counts.
+struct CountedLease {
+  int64_t lease = 0;
+  int worker = 0;
+  std::optional<double> loss = 0.0;  // Empty: it was skipped.
+  int64_t samples = 0;
+};
+
+// The end of a round before all of its batches.
+struct RoundStop {
+  int64_t limit = 0;                   // The leases that the round has.
+  bool stop = false, regroup = false;  // Some worker has asked for it.
+};
+
+// A decision that all servers follow: these pushes make up the update with this number. The others
+// are facts that the copies of the clock need, so that one of them can take its place.
 struct ServerUpdate {
   int64_t number = 0;
-  std::vector<PushId> pushes;
-  std::vector<double> rates;  // The learning rates of the optimizer's groups; empty: as they are.
-  double scale = 1;           // A factor of the gradients, from clipping.
-  bool compensates = false;   // Gradients are corrected for the distance since their pull.
+  std::vector<PushId> pushes;  // None: the parameters stay as they are.
+  std::vector<double> rates;   // The learning rates of the optimizer's groups; empty: as they are.
+  double scale = 1;            // A factor of the gradients, from clipping.
+  bool compensates = false;    // Gradients are corrected for the distance since their pull.
+  // It counts the servers that had the clock before the one that decided. kAgreed: the workers
+  // have agreed on the update among themselves.
+  int64_t term = kAgreed;
+  std::vector<CountedLease> counted;
+  std::optional<RoundStop> stopped;
+  std::optional<plan::ConsistencyOptions> mode;  // From now on.
+
+  static constexpr int64_t kAgreed = -1;
 };
+Json to_json(const CountedLease& counted);
+CountedLease counted_in(const Json& json);
 Json to_json(const ServerUpdate& update);
 ServerUpdate update_in(const Json& json);
 Json to_json(const std::vector<ServerUpdate>& updates);
@@ -62,6 +90,9 @@ struct ServerRequest {
   // pull: the answer has the decisions since this version, which may be -1; -2: it has none.
   int64_t follows = -2;
   int32_t wait_ms = 0;  // pull: answer is_early after this time; 0: wait with patience.
+  int shard = 0;        // The pieces of this server's place in the placement, or copies of them.
+  // It goes to a copy, beside the same call to the first server of the chain. No parameters come.
+  bool to_copy = false;
   std::string_view text = {};
 };
 std::string encode(const ServerRequest& request);
@@ -74,6 +105,10 @@ struct ServerReply {
   // The worker has this version, so no tensors come; or its first values do not count.
   bool is_unchanged = false;
   bool is_early = false;  // The worker may not begin yet. The text says why.
+  // Another server has the clock since these updates were decided, so they never happened.
+  bool is_deposed = false;
+  // The pushes of servers with copies bring the parameters with which they were computed.
+  bool compensates = false;
   std::string text = {};
 };
 std::string encode(const ServerReply& reply);

@@ -1,0 +1,215 @@
+#include <trireme/parallel/servers/server_chains.h>
+
+#include <fmt/format.h>
+#include <trireme/base/error.h>
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+namespace trireme::servers {
+namespace {
+
+constexpr Milliseconds kLookAgain{5};
+// A process that ended is known to the job after this time; a connection that broke is tried
+// again.
+constexpr Milliseconds kBeforeConnecting{100};
+constexpr Milliseconds kConnectAgain{200};
+// A call that failed at a server which answers: the job may be about to lose it.
+constexpr Milliseconds kDoubt{3000};
+
+}  // namespace
+
+ServerChains::ServerChains(plan::PlacementPlan placement, const ServerPlaces& places,
+                           std::string token, net::ChannelOptions channel, IsServerLost is_lost,
+                           Deadline deadline)
+    : placement_(std::move(placement)),
+      token_(std::move(token)),
+      channel_(std::move(channel)),
+      is_lost_(std::move(is_lost)),
+      processes_(places.size()),
+      chains_(places.size()) {
+  for (int server = 0; server < shards(); ++server) {
+    process(server).place = places[static_cast<size_t>(server)];
+    if (process(server).place) connect(server, deadline);
+  }
+  for (int shard = 0; shard < shards(); ++shard) {
+    for (const int server : placement_.chain(shard))
+      if (process(server).client) chain(shard).push_back({shard, server});
+    if (chain(shard).empty())
+      throw Error(ErrorCode::peer_lost, "parallel",
+                  fmt::format("all servers that have the pieces of server {} are lost", shard),
+                  "nothing: the job continues from the newest checkpoint");
+  }
+}
+
+void ServerChains::connect(int server, Deadline deadline) {
+  Process& one = process(server);
+  one.client =
+      std::make_unique<net::RequestClient>(one.place->endpoint, token_, deadline, channel_);
+}
+
+std::vector<ServerChains::Link*> ServerChains::firsts() {
+  std::vector<Link*> links;
+  for (Chain& each : chains_) links.push_back(&each.front());
+  return links;
+}
+
+std::vector<ServerChains::Link*> ServerChains::all() {
+  std::vector<Link*> links;
+  for (Chain& each : chains_)
+    for (Link& link : each) links.push_back(&link);
+  return links;
+}
+
+std::vector<ServerChains::Link*> ServerChains::all_but(const Link& one) {
+  std::vector<Link*> links = all();
+  std::erase(links, &one);
+  return links;
+}
+
+std::vector<ServerChains::Link*> ServerChains::copies_of(int shard) {
+  std::vector<Link*> links;
+  for (Link& link : chain(shard)) links.push_back(&link);
+  links.erase(links.begin());
+  return links;
+}
+
+std::vector<ServerChains::Link*> ServerChains::all_copies() {
+  std::vector<Link*> links = all();
+  std::erase_if(links, [&](const Link* link) { return link == &first(link->shard); });
+  return links;
+}
+
+std::vector<ServerChains::Link*> ServerChains::links_of(int server) {
+  std::vector<Link*> links = all();
+  std::erase_if(links, [server](const Link* link) { return link->server != server; });
+  return links;
+}
+
+std::vector<net::Reply> ServerChains::ask(const char* name, const std::vector<Link*>& whom,
+                                          const Make& make, const Places& places,
+                                          Deadline deadline) {
+  std::optional<Unreachable> unreachable;
+  const auto guarded = [&](const Link& link, auto&& call) {
+    try {
+      call();
+    } catch (const Error& error) {
+      const bool is_gone = process(link.server).client->is_lost();
+      // A server that other workers left alone lacks their pushes.
+      const bool lacks_pushes = error.code() == ErrorCode::corrupt && has_copies();
+      if (!is_gone && !lacks_pushes) throw;
+      if (!unreachable || is_gone) unreachable.emplace(error, link.server, !is_gone);
+    }
+  };
+  std::vector<std::optional<net::PendingReply>> pending(whom.size());
+  for (size_t i = 0; i < whom.size(); ++i)
+    guarded(*whom[i], [&] {
+      pending[i] =
+          process(whom[i]->server).client->start(make(*whom[i]), places(*whom[i]), deadline, name);
+    });
+  std::vector<net::Reply> replies(whom.size());
+  for (size_t i = 0; i < whom.size(); ++i)
+    if (pending[i]) guarded(*whom[i], [&] { replies[i] = pending[i]->wait(deadline); });
+  if (unreachable) throw Unreachable(*unreachable);
+  return replies;
+}
+
+void ServerChains::require_clock() {
+  const int server = first(0).server;
+  if (is_lost_for_the_job(server))
+    throw Unreachable(
+        Error(ErrorCode::peer_lost, "parallel", fmt::format("server {} is lost", server)), server,
+        /*it_answers=*/true);
+}
+
+void ServerChains::leave_deposed_clock() const {
+  const int server = chain(0).front().server;
+  throw Unreachable(
+      Error(ErrorCode::peer_lost, "parallel",
+            fmt::format("another server has the clock, and server {} is not lost", server),
+            "nothing: the job continues without this process"),
+      server, /*it_answers=*/true);
+}
+
+bool ServerChains::is_lost_for_the_job(int server) {
+  const Process& one = process(server);
+  if (!one.client) return false;
+  return is_lost_ ? is_lost_(server, one.place->incarnation) : one.client->is_lost();
+}
+
+void ServerChains::drop_those_that_the_job_lost() {
+  if (has_lost_a_chain())
+    throw Error(ErrorCode::peer_lost, "parallel", "no server has some pieces of the model",
+                "nothing: the job continues from the newest checkpoint");
+  if (!is_lost_) return;
+  for (int server = 0; server < shards(); ++server)
+    if (is_lost_for_the_job(server)) drop(server);
+}
+
+// A connection may end although its server lives, so the job decides. Until it does, the worker
+// tries to reach the server again.
+void ServerChains::settle(const Unreachable& unreachable, Deadline deadline) {
+  const Deadline doubt = unreachable.answers ? Deadline::after(kDoubt) : deadline;
+  const Deadline quiet = Deadline::after(kBeforeConnecting);
+  for (;;) {
+    Process& one = process(unreachable.server);
+    if (!one.client) return;
+    if (is_lost_for_the_job(unreachable.server)) return drop(unreachable.server);
+    if (deadline.expired() || doubt.expired()) throw Error(unreachable);
+    if (!unreachable.answers && quiet.expired()) {
+      try {
+        return connect(unreachable.server, Deadline::after(kConnectAgain));
+      } catch (const Error&) {  // It is not there now.
+      }
+    }
+    std::this_thread::sleep_for(kLookAgain);
+  }
+}
+
+void ServerChains::drop(int server) {
+  process(server).client.reset();
+  for (Chain& each : chains_)
+    std::erase_if(each, [server](const Link& link) { return link.server == server; });
+  for (int shard = 0; shard < shards(); ++shard)
+    if (chain(shard).empty())
+      throw Error(ErrorCode::peer_lost, "parallel",
+                  fmt::format("server {} ({}) is lost, and no other one has the pieces of server "
+                              "{}",
+                              server, process(server).place->endpoint.describe(), shard),
+                  "nothing: the job continues from the newest checkpoint");
+}
+
+ServerPlaces ServerChains::in_use() const {
+  ServerPlaces places;
+  for (const Process& each : processes_) places.push_back(each.client ? each.place : std::nullopt);
+  return places;
+}
+
+std::vector<int> ServerChains::missing() const {
+  std::vector<int> servers;
+  for (int server = 0; server < shards(); ++server)
+    if (!processes_[static_cast<size_t>(server)].client) servers.push_back(server);
+  return servers;
+}
+
+void ServerChains::adopt(int server, const ServerPlace& place, Deadline deadline) {
+  process(server).place = place;
+  connect(server, deadline);
+  for (int shard = 0; shard < shards(); ++shard) {
+    Chain links;
+    for (const int each : placement_.chain(shard)) {
+      const auto known = std::ranges::find(chain(shard), each, &Link::server);
+      if (known != chain(shard).end())
+        links.push_back(*known);
+      else if (each == server)
+        links.push_back({shard, server});
+    }
+    chain(shard) = std::move(links);
+  }
+}
+
+bool ServerChains::has_lost_a_chain() const {
+  return std::ranges::any_of(chains_, [](const Chain& each) { return each.empty(); });
+}
+
+}  // namespace trireme::servers
