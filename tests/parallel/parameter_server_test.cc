@@ -317,6 +317,67 @@ TEST(ParameterServers, AServerThatEndsIsNamed) {
               HasSubstr(place));
 }
 
+// Pushes of constant gradients: with error feedback nothing of their sum is lost.
+TEST(ParameterServers, CompressedPushesArriveInFewerBytesAndLate) {
+  for (const std::string name : {"bf16", "fp16", "int8", "topk"}) {
+    const plan::CompressionOptions compression{.name = name, .ratio = 0.25};
+    Servers servers(3, 1, {Consistency::async}, SGD{.lr = 1},
+                    [&](ParameterServerOptions& options) { options.compression = compression; });
+    ServedNet net, before;
+    ServerClient client(servers.endpoints(), servers.token,
+                        {.placement = placement_of(net, 3), .compression = compression},
+                        state_of(net).parameters, soon());
+    client.initialise(soon());
+    client.pull(soon());
+    constexpr int kSteps = 80;
+    for (int step = 0; step < kSteps; ++step) {
+      double value = 0.01;
+      for (at::Tensor& each : net.parameters()) each.mutable_grad() = at::full_like(each, -value);
+      net.in->weight.mutable_grad()[0][0] = -0.031;
+      client.push_pull(24, soon());
+    }
+    EXPECT_EQ(servers.all[0]->facts().updates, kSteps);
+    const at::Tensor moved = net.in->weight - before.in->weight;
+    // topk sends a quarter of the values, so others wait for about four steps.
+    const double tolerance = name == "topk" ? 0.06 : 0.005 * 0.01 * kSteps;
+    EXPECT_NEAR(moved[1][1].item<double>(), 0.01 * kSteps, tolerance) << name;
+    EXPECT_NEAR(moved[0][0].item<double>(), 0.031 * kSteps, 3.1 * tolerance) << name;
+    const compression::PushCodec codec(compression);
+    EXPECT_LE(codec.bytes_of(4096), name == "topk" || name.ends_with("16") ? 8208 : 4160) << name;
+  }
+}
+
+TEST(ParameterServers, CompressedPushesTrainAsOthersDo) {
+  const plan::CompressionOptions compression{.name = "bf16"};
+  const Servers servers(
+      2, 2, {Consistency::sync}, SGD{.lr = 0.2, .momentum = 0.9},
+      [&](ParameterServerOptions& options) { options.compression = compression; });
+  const auto losses = losses_of_workers(servers, 2, 8, net::RequestPath::automatic, compression);
+  const auto alone = tests::losses_on_one_device(SGD{.lr = 0.2, .momentum = 0.9}, 8);
+  double distance = 0;
+  for (size_t i = 0; i < losses.size(); ++i) {
+    EXPECT_NEAR(losses[i], alone[i], 0.02 * alone[i]);
+    distance += std::abs(losses[i] - alone[i]);
+  }
+  EXPECT_GT(distance, 1e-6) << "nothing was compressed";
+}
+
+TEST(ParameterServers, CompressionsOfBothSidesAreTheSame) {
+  const Servers servers(1, 1, {Consistency::sync});
+  ServedNet net;
+  ServerClient client(servers.endpoints(), servers.token,
+                      {.placement = placement_of(net, 1), .compression = {.name = "int8"}},
+                      state_of(net).parameters, soon());
+  client.initialise(soon());
+  client.pull(soon());
+  for (at::Tensor& each : net.parameters()) each.mutable_grad() = at::ones_like(each);
+  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { client.push_pull(24, soon()); }),
+              AllOf(HasSubstr("uint8"), HasSubstr("strategy.compression")));
+  EXPECT_THAT(message_of(ErrorCode::unsupported,
+                         [] { compression::PushCodec codec({.name = "powersgd"}); }),
+              AllOf(HasSubstr("powersgd"), HasSubstr("topk")));
+}
+
 // docs/parameter_server.md has these lines.
 TEST(ParameterServers, TheExampleOfTheDocument) {
   ServedNet model;

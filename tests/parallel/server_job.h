@@ -133,11 +133,13 @@ class MortalServers {
 };
 
 struct Worker {
-  Worker(const Servers& servers, int number, net::RequestPath path = net::RequestPath::automatic) {
+  Worker(const Servers& servers, int number, net::RequestPath path = net::RequestPath::automatic,
+         const plan::CompressionOptions& compression = {}) {
     ServerClientOptions options{
         .placement = placement_of(net, static_cast<int>(servers.all.size()), servers.replication),
         .worker = number};
     options.channel.path = path;
+    options.compression = compression;
     client = std::make_unique<ServerClient>(servers.endpoints(), servers.token, options,
                                             state_of(net).parameters, soon());
   }
@@ -169,12 +171,13 @@ inline std::vector<double> losses_on_one_device(OptimizerFactory make, int steps
 
 // The mean losses of the workers, which share each batch.
 inline std::vector<double> losses_of_workers(const Servers& servers, int workers, int steps,
-                                             net::RequestPath path = net::RequestPath::automatic) {
+                                             net::RequestPath path = net::RequestPath::automatic,
+                                             const plan::CompressionOptions& compression = {}) {
   std::vector<std::vector<double>> parts(static_cast<size_t>(workers));
   std::vector<std::jthread> threads;
   for (int w = 0; w < workers; ++w)
     threads.emplace_back([&, w] {
-      Worker worker(servers, w, path);
+      Worker worker(servers, w, path, compression);
       if (w == 0) worker.client->initialise(soon());
       int64_t step = worker.client->pull(soon());
       for (int i = 0; i < steps; ++i) {

@@ -215,6 +215,17 @@ class ParameterServers(SystemTest):
                 self.assertIn("ps 1", output)
                 self.assert_each_sample_once(report, epochs=12)
 
+    def test_compressed_pushes_learn_too(self):
+        words = (*SMALL, "--set", "train.epochs=8", "--set", "optimizer.lr=0.05")
+        ratio = ("--set", "strategy.compression_ratio=0.1")
+        for name, mode, more in (("int8", "async", ()), ("bf16", "sync", ()),
+                                 ("topk", "stale", ratio)):
+            with self.subTest(name, mode=mode):
+                report = self.with_servers(*words, "--set", f"strategy.compression={name}", *more,
+                                           "--set", f"ps.consistency={mode}", name=name)
+                self.assert_each_sample_once(report, epochs=8)
+                self.assertGreater(report["eval"]["accuracy"], 0.85)
+
     def test_trireme_plan_prints_the_placement(self):
         code, out, err = self.run_to_end(TRIREME, "plan", DIGITS, *SERVERS, "--workers", "2",
                                          "--ps", "2")
@@ -236,6 +247,7 @@ class ParameterServers(SystemTest):
         refused(*SERVERS, "--set", "ps.replication=3", parts=("ps.replication is 3",
                                                               "2 parameter servers"))
         refused(*SERVERS, "--set", "optimizer.name=lamb", parts=("lamb", "adam"))
+        refused(*SERVERS, "--set", "strategy.compression=powersgd", parts=("powersgd", "topk"))
         refused(*SERVERS, "--set", "mesh.pipeline=2", parts=("mesh.pipeline",))
         refused(*SERVERS, "--set", "ps.consistency=maybe", parts=("ps.consistency", "async"))
         refused(*SERVERS, "--set", "ps.consistency=async", "--set", "train.ema_decay=0.9",

@@ -38,8 +38,11 @@ constexpr StrategyFeatures kOnMesh{.clip_norm = true,
                                    .equal_replicas = false,
                                    .divides = true};
 
-constexpr StrategyFeatures kWithServers{
-    .clip_norm = true, .sync_batch_norm = true, .memory = true, .servers = true};
+constexpr StrategyFeatures kWithServers{.clip_norm = true,
+                                        .compression = true,
+                                        .sync_batch_norm = true,
+                                        .memory = true,
+                                        .servers = true};
 
 // A strategy that comes with Trireme. Its engine is a row of parallel/strategies.cc.
 struct Strategy {

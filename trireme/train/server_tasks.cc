@@ -34,6 +34,7 @@ ParameterServerOptions server_options(const World& world, const TrainerOptions& 
   server.consistency = options.ps.consistency;
   server.workers = world.workers();
   server.compensation = options.ps.compensation;
+  server.compression = options.compression;
   server.patience = options.ps.patience;
   // Workers look at their gradients, so that guard.policy holds.
   server.refuses_nonfinite = false;

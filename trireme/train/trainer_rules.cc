@@ -232,10 +232,15 @@ void check_servers(const TrainerOptions& o, const std::string& strategy, int wor
         fmt::format("strategy.name is {}, and the job has no parameter servers", strategy),
         "--ps 1 or more (ps.servers)");
   if (o.ps.replication > o.ps.servers)
-    refuse_option(fmt::format("ps.replication is {}, and the job has {} parameter server{}",
-                              o.ps.replication, o.ps.servers, o.ps.servers == 1 ? "" : "s"),
-                  fmt::format("ps.replication={} or less, or --ps {}", o.ps.servers,
-                              o.ps.replication));
+    refuse_option(
+        fmt::format("ps.replication is {}, and the job has {} parameter server{}",
+                    o.ps.replication, o.ps.servers, o.ps.servers == 1 ? "" : "s"),
+        fmt::format("ps.replication={} or less, or --ps {}", o.ps.servers, o.ps.replication));
+  if (const auto& name = o.compression.name;
+      name != "none" && name != "topk" && !plan::block_format_of(name))
+    refuse_option(
+        fmt::format("strategy.compression is {}, which parameter servers cannot use", name),
+        "bf16, fp16, int8, topk or none");
   plan::check(o.ps.consistency, workers);
   check_pace(o);
 }

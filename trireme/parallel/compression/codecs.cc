@@ -96,6 +96,13 @@ class Float16 : public Scaled<uint16_t> {
 
 }  // namespace
 
+std::unique_ptr<Codec> codec_of(const std::string& compression) {
+  if (compression == "bf16") return std::make_unique<Bfloat16>();
+  if (compression == "fp16") return std::make_unique<Float16>();
+  if (compression == "int8") return std::make_unique<Int8>();
+  return nullptr;
+}
+
 std::unique_ptr<Compressor> make_bf16(std::shared_ptr<Group> group, const CompressedBucket& bucket,
                                       const CompressionOptions&) {
   return make_quantised(std::move(group), bucket, std::make_unique<Bfloat16>(), false);

@@ -1,8 +1,13 @@
 // Compressors that send each number in a shorter format. docs/compression.md compares them.
 #pragma once
 #include <trireme/parallel/compression/compressor.h>
+#include <string>
 
 namespace trireme::compression {
+
+class Codec;
+// The format of bf16, fp16 or int8; null for other names.
+std::unique_ptr<Codec> codec_of(const std::string& compression);
 
 // Numbers as bfloat16 (half the bytes, a float's range, 8 bits of precision).
 std::unique_ptr<Compressor> make_bf16(std::shared_ptr<Group> group, const CompressedBucket& bucket,

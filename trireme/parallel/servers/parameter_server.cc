@@ -80,6 +80,14 @@ ParameterServer::Impl::Impl(ParameterServerOptions given, int owner_of_pieces, i
                      tensor.nbytes()},
                     nullptr});
   }
+  if (options.compression.name != "none") codec.emplace(options.compression);
+}
+
+// The form in which a worker sends the gradient of a piece.
+net::TensorNote ParameterServer::Impl::note_of_gradient(size_t piece) const {
+  if (!codec) return form[piece].note;
+  const int64_t bytes = codec->bytes_of(shard.piece(piece).count);
+  return {"", "uint8", {bytes}, static_cast<uint64_t>(bytes)};
 }
 
 void ParameterServer::Impl::check_worker(const ServerRequest& request) const {
@@ -117,13 +125,15 @@ void ParameterServer::Impl::check_tensors(const ServerRequest& request,
         fmt::format("worker {} pushes the mean over {} samples", request.worker, request.samples));
   for (size_t i = 0; i < tensors.size(); ++i) {
     const size_t piece = i % form.size();
-    const net::TensorNote &own = form[piece].note, &given = tensors[i];
-    if (is_push && i < wanted && given.bytes == 0) continue;  // No gradient.
+    const bool is_gradient = is_push && i < wanted;
+    const net::TensorNote own = is_gradient ? note_of_gradient(piece) : form[piece].note;
+    const net::TensorNote& given = tensors[i];
+    if (is_gradient && given.bytes == 0) continue;  // No gradient.
     if (given.bytes != own.bytes || given.dtype != own.dtype)
       refuse_call(fmt::format("worker {} sends {} bytes of {} for '{}', which has {} of {}",
                               request.worker, given.bytes, given.dtype,
                               shard.parameters()[piece].name, own.bytes, own.dtype),
-                  "the same model everywhere");
+                  "the same model and strategy.compression everywhere");
   }
 }
 

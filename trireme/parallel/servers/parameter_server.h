@@ -19,6 +19,7 @@
 #include <trireme/base/json.h>
 #include <trireme/net/requests/request_server.h>
 #include <trireme/parallel/optimizer.h>
+#include <trireme/plan/compression_plan.h>
 #include <trireme/plan/placement_plan.h>
 #include <trireme/plan/push_clock.h>
 #include <cstdint>
@@ -36,6 +37,8 @@ struct ParameterServerOptions {
   int workers = 1;  // The number in the first generation of the job. Other workers are refused.
   // delay_compensated: the factor lambda of gradient x gradient x distance.
   double compensation = 0.04;
+  // The form in which gradients come; the same on all servers and workers.
+  plan::CompressionOptions compression = {};
   // Gradients with NaN or infinity are refused, and their worker gets an error that names the
   // tensor.
   bool refuses_nonfinite = true;

@@ -1,6 +1,7 @@
 // The insides of a parameter server: its own pieces of the model, or copies of another server's.
 // Included by its sources alone.
 #pragma once
+#include <trireme/parallel/compression/push_codec.h>
 #include <trireme/parallel/servers/parameter_server.h>
 #include <trireme/parallel/servers/request_memory.h>
 #include <trireme/parallel/servers/server_shard.h>
@@ -85,7 +86,8 @@ struct ParameterServer::Impl {
   // server_updates.cc: from pushes to updates.
   void hold(const servers::ServerRequest& request, const net::Request& message);
   void push(const servers::ServerRequest& request, const net::Request& message);
-  Gradients gradients_in(const net::Request& message) const;
+  Gradients gradients_in(const net::Request& message, std::shared_ptr<void>& held_by) const;
+  net::TensorNote note_of_gradient(size_t piece) const;
   Push push_in(const servers::ServerRequest& request, const net::Request& message) const;
   void note_origin(const servers::ServerRequest& request, Push& push) const;
   void judge(const servers::PushId& id, Push push);
@@ -126,7 +128,8 @@ struct ParameterServer::Impl {
 
   const ParameterServerOptions options;
   const int owner, place;
-  std::vector<net::Message::Tensor> form;  // The tensors of replies, without data.
+  std::vector<net::Message::Tensor> form;       // The tensors of replies, without data.
+  std::optional<compression::PushCodec> codec;  // Of gradients that come in fewer bytes.
   const std::shared_ptr<servers::RequestMemory> memory =
       std::make_shared<servers::RequestMemory>();
 

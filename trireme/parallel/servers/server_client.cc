@@ -60,9 +60,15 @@ ServerClient::ServerClient(const ServerPlaces& servers, const std::string& token
     : options_(std::move(options)),
       parameters_(checked(options_.placement, std::move(parameters), servers.size())),
       chains_(options_.placement, servers, token, options_.channel, options_.is_lost, deadline),
-      pieces_(servers.size()) {
-  for (const plan::ServerPiece& piece : options_.placement.pieces)
-    pieces_[static_cast<size_t>(piece.server)].push_back(piece);
+      pieces_(servers.size()),
+      numbers_(servers.size()) {
+  const auto& pieces = options_.placement.pieces;
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    pieces_[static_cast<size_t>(pieces[i].server)].push_back(pieces[i]);
+    numbers_[static_cast<size_t>(pieces[i].server)].push_back(i);
+  }
+  if (options_.compression.name != "none")
+    compressed_.emplace(options_.compression, options_.placement);
   chains_.without_the_lost(deadline, [&] { join(chains_.all(), deadline); });
   leave_out_the_blank(deadline);
 }
@@ -170,17 +176,23 @@ void ServerClient::initialise(Deadline deadline) {
   });
 }
 
+net::Message::Tensor ServerClient::gradient_of(int server, size_t piece) const {
+  const plan::ServerPiece& place = pieces_of(server)[piece];
+  const at::Tensor& gradient = parameters_[static_cast<size_t>(place.tensor)].tensor.grad();
+  if (!gradient.defined()) return {};
+  if (!compressed_) return message_of(gradient, place);
+  const auto code = compressed_->of(numbers_[static_cast<size_t>(server)][piece]);
+  return {{"", "uint8", {std::ssize(code)}, code.size()}, code.data()};
+}
+
 net::Message ServerClient::gradients_for(const Link& link, ServerRequest request,
                                          const std::string& text) const {
   request.text = text;
   net::Message message{encode(request), {}};
   const auto& pieces = pieces_of(link.shard);
-  for (const plan::ServerPiece& piece : pieces) {
-    const at::Tensor& gradient = parameters_[static_cast<size_t>(piece.tensor)].tensor.grad();
-    message.tensors.push_back(request.samples > 0 && gradient.defined()
-                                  ? message_of(gradient, piece)
-                                  : net::Message::Tensor{});
-  }
+  for (size_t i = 0; i < pieces.size(); ++i)
+    message.tensors.push_back(request.samples > 0 ? gradient_of(link.shard, i)
+                                                  : net::Message::Tensor{});
   // A copy does not know with which parameters the gradients were computed.
   if (compensates_ && chains_.has_copies() && request.samples > 0)
     for (const plan::ServerPiece& piece : pieces)
@@ -306,13 +318,14 @@ void ServerClient::prepare_gradients(int64_t samples) {
     at::Tensor& gradient = parameter.tensor.mutable_grad();
     if (!gradient.defined()) continue;
     gradient = gradient.contiguous();
-    if (chains_.shards() > 1 && !at::isfinite(gradient.sum()).item<bool>() &&
+    if ((chains_.shards() > 1 || compressed_) && !at::isfinite(gradient.sum()).item<bool>() &&
         !at::isfinite(gradient).all().item<bool>())
       throw Error(
           ErrorCode::corrupt, "parallel",
           fmt::format("the gradient of '{}' has values that are NaN or infinite", parameter.name),
           "a smaller learning rate, or train.clip_norm");
   }
+  if (compressed_) compressed_->encode(parameters_);
 }
 
 void ServerClient::push(int64_t samples, Deadline deadline) {
@@ -325,18 +338,21 @@ void ServerClient::push(int64_t samples, Deadline deadline) {
     ask_one("push", clock, deadline, gradients_for(clock, request));
   });
   ++clock_;
+  if (compressed_ && samples > 0) compressed_->commit();
 }
 
 Json ServerClient::push_and_pull(int64_t samples, const std::string& text, const std::string& wish,
                                  Deadline deadline) {
   prepare_gradients(samples);
-  return chains_.without_the_lost(deadline, [&] {
+  Json told = chains_.without_the_lost(deadline, [&] {
     Link& clock = chains_.first(0);
     hold_at(chains_.all_but(clock), clock_, samples, text, deadline);
     ServerRequest request = waiting_request(ServerCall::push_pull);
     request.samples = samples;
     return pull_from_clock(gradients_for(clock, request, text), wish, deadline);
   });
+  if (compressed_ && samples > 0) compressed_->commit();
+  return told;
 }
 
 int64_t ServerClient::push_pull(int64_t samples, Deadline deadline) {

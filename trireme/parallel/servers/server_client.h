@@ -10,6 +10,7 @@
 #pragma once
 #include <trireme/parallel/module_state.h>
 #include <trireme/parallel/optimizer.h>
+#include <trireme/parallel/servers/compressed_push.h>
 #include <trireme/parallel/servers/server_chains.h>
 #include <trireme/parallel/servers/server_wire.h>
 #include <trireme/plan/placement_plan.h>
@@ -27,6 +28,7 @@ struct ServerClientOptions {
   int worker = 0;
   int generation = 0;  // Of the job. The first worker of a new one ends the earlier ones.
   int workers = 0;     // In this generation; 0: as many as the servers know.
+  plan::CompressionOptions compression = {};  // Of pushes; the same on the servers.
   // With ps.replication above 1, and when a connection ends. Null: a server whose connection ended
   // is lost.
   IsServerLost is_lost = {};
@@ -146,6 +148,7 @@ class ServerClient {
   void leave_out_the_blank(Deadline deadline);
   void join_again_those_without_values(int shard, Deadline deadline);
   void prepare_gradients(int64_t samples);
+  net::Message::Tensor gradient_of(int server, size_t piece) const;
   servers::ServerRequest request_of(servers::ServerCall call, const Link& link) const;
   servers::ServerRequest waiting_request(servers::ServerCall call) const;
   net::Message gradients_for(const Link& link, servers::ServerRequest request,
@@ -175,6 +178,8 @@ class ServerClient {
   std::vector<NamedTensor> parameters_;
   servers::ServerChains chains_;
   std::vector<std::vector<plan::ServerPiece>> pieces_;  // [server]
+  std::vector<std::vector<size_t>> numbers_;            // [server]: their numbers in the plan.
+  std::optional<servers::CompressedPush> compressed_;   // Empty: pushes are as they are.
   std::vector<int64_t> at_join_;
   bool has_a_blank_server_ = false;
   int64_t clock_ = 0;

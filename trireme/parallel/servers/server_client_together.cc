@@ -11,6 +11,7 @@ void ServerClient::hold(int64_t samples, Deadline deadline) {
   for (NamedTensor& parameter : parameters_)
     if (at::Tensor& gradient = parameter.tensor.mutable_grad(); gradient.defined())
       gradient = gradient.contiguous();
+  if (compressed_ && samples > 0) compressed_->encode(parameters_);
   chains_.without_the_lost(deadline,
                            [&] { hold_at(chains_.all(), newest_ + 1, samples, {}, deadline); });
 }
@@ -40,6 +41,7 @@ double ServerClient::squares(const servers::ServerUpdate& update, Deadline deadl
 void ServerClient::follow(const servers::ServerUpdate& update, Deadline deadline) {
   const Json updates = Json::array({to_json(update)});
   chains_.without_the_lost(deadline, [&] { tell(chains_.all(), updates, deadline); });
+  if (compressed_) compressed_->commit();
 }
 
 void ServerClient::refresh(Deadline deadline) {

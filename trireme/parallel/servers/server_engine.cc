@@ -158,6 +158,7 @@ void ServerEngine::connect() {
                                   .worker = group().rank(),
                                   .generation = access_.generation,
                                   .workers = group().size(),
+                                  .compression = setting_.options.compression,
                                   .is_lost = access_.is_lost,
                                   .look = access_.look};
       client_ =

@@ -2,6 +2,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/isfinite.h>
 
 #include <fmt/format.h>
@@ -36,18 +37,40 @@ bool is_finite(const ServerShard& shard, size_t i, void* gradient) {
   }
 }
 
+// float32 or float64.
+void decode(const compression::PushCodec& codec, const std::byte* code, const at::Tensor& values) {
+  if (values.scalar_type() == at::kFloat)
+    return codec.decode(code, values.numel(), values.mutable_data_ptr<float>());
+  const at::Tensor floats = at::empty({values.numel()}, at::kFloat);
+  codec.decode(code, values.numel(), floats.mutable_data_ptr<float>());
+  values.copy_(floats);
+}
+
 PushId id_of(const ServerRequest& request) {
   return {request.generation, request.worker, request.clock};
 }
 
 }  // namespace
 
+// `held_by` keeps the memory of the gradients.
 ParameterServer::Impl::Gradients ParameterServer::Impl::gradients_in(
-    const net::Request& message) const {
+    const net::Request& message, std::shared_ptr<void>& held_by) const {
   Gradients gradients(shard.size());
+  net::Placement room;
+  if (codec) {
+    std::vector<net::TensorNote> notes;
+    for (const net::Message::Tensor& each : form) notes.push_back(each.note);
+    room = memory->place(notes);
+    held_by = std::make_shared<std::pair<std::shared_ptr<void>, std::shared_ptr<void>>>(
+        std::move(held_by), room.owner);
+  }
   for (size_t i = 0; i < gradients.size(); ++i) {
     if (message.head.tensors[i].bytes == 0) continue;
     gradients[i] = message.tensors[i].data();
+    if (codec) {
+      gradients[i] = room.places[i].data();
+      decode(*codec, message.tensors[i].data(), shard.tensor_in(i, gradients[i]));
+    }
     if (options.refuses_nonfinite && !is_finite(shard, i, gradients[i]))
       throw Error(ErrorCode::corrupt, "parallel",
                   fmt::format("the gradient of '{}' has values that are NaN or infinite",
@@ -71,8 +94,8 @@ void ParameterServer::Impl::note_origin(const ServerRequest& request, Push& push
 ParameterServer::Impl::Push ParameterServer::Impl::push_in(const ServerRequest& request,
                                                            const net::Request& message) const {
   // The mean over no samples is nothing.
-  Push push{request.samples > 0 ? gradients_in(message) : Gradients(shard.size(), nullptr),
-            request.samples, message.owner};
+  Push push{Gradients(shard.size(), nullptr), request.samples, message.owner};
+  if (request.samples > 0) push.gradients = gradients_in(message, push.owner);
   if (message.tensors.size() == 2 * shard.size()) {
     auto then = std::make_shared<Copy>();
     for (size_t i = shard.size(); i < message.tensors.size(); ++i)
