@@ -240,10 +240,10 @@ TEST(LostServers, PiecesThatNobodyHasAreAnError) {
   EXPECT_FALSE(worker.client->has_lost_pieces());
   servers.kill(2);
   EXPECT_THAT(message_of(ErrorCode::peer_lost, [&] { worker.client->push_pull(kBatch, soon()); }),
-              ::testing::HasSubstr("no other one has the pieces of server 1"));
+              ::testing::HasSubstr("no server has the pieces of server 1 any more"));
   EXPECT_TRUE(worker.client->has_lost_pieces());
   EXPECT_THAT(message_of(ErrorCode::peer_lost, [&] { worker.client->pull(soon()); }),
-              ::testing::HasSubstr("no server has some pieces"));
+              ::testing::HasSubstr("no server has the pieces of server 1"));
 }
 
 // One worker hears that the clock is lost, and the other one still reaches it.

@@ -32,14 +32,10 @@ ServerChains::ServerChains(plan::PlacementPlan placement, const ServerPlaces& pl
     process(server).place = places[static_cast<size_t>(server)];
     if (process(server).place) connect(server, deadline);
   }
-  for (int shard = 0; shard < shards(); ++shard) {
+  for (int shard = 0; shard < shards(); ++shard)
     for (const int server : placement_.chain(shard))
       if (process(server).client) chain(shard).push_back({shard, server});
-    if (chain(shard).empty())
-      throw Error(ErrorCode::peer_lost, "parallel",
-                  fmt::format("all servers that have the pieces of server {} are lost", shard),
-                  "nothing: the job continues from the newest checkpoint");
-  }
+  require_all_chains();
 }
 
 void ServerChains::connect(int server, Deadline deadline) {
@@ -138,12 +134,9 @@ bool ServerChains::is_lost_for_the_job(int server) {
 }
 
 void ServerChains::drop_those_that_the_job_lost() {
-  if (has_lost_a_chain())
-    throw Error(ErrorCode::peer_lost, "parallel", "no server has some pieces of the model",
-                "nothing: the job continues from the newest checkpoint");
-  if (!is_lost_) return;
-  for (int server = 0; server < shards(); ++server)
+  for (int server = 0; is_lost_ && server < shards(); ++server)
     if (is_lost_for_the_job(server)) drop(server);
+  require_all_chains();
 }
 
 // A connection may end although its server lives, so the job decides. Until it does, the worker
@@ -154,7 +147,10 @@ void ServerChains::settle(const Unreachable& unreachable, Deadline deadline) {
   for (;;) {
     Process& one = process(unreachable.server);
     if (!one.client) return;
-    if (is_lost_for_the_job(unreachable.server)) return drop(unreachable.server);
+    if (is_lost_for_the_job(unreachable.server)) {
+      drop(unreachable.server);
+      return require_all_chains();
+    }
     if (deadline.expired() || doubt.expired()) throw Error(unreachable);
     if (!unreachable.answers && quiet.expired()) {
       try {
@@ -170,13 +166,29 @@ void ServerChains::drop(int server) {
   process(server).client.reset();
   for (Chain& each : chains_)
     std::erase_if(each, [server](const Link& link) { return link.server == server; });
-  for (int shard = 0; shard < shards(); ++shard)
-    if (chain(shard).empty())
-      throw Error(ErrorCode::peer_lost, "parallel",
-                  fmt::format("server {} ({}) is lost, and no other one has the pieces of server "
-                              "{}",
-                              server, process(server).place->endpoint.describe(), shard),
-                  "nothing: the job continues from the newest checkpoint");
+}
+
+void ServerChains::require_all_chains() const {
+  for (int shard = 0; shard < shards(); ++shard) {
+    if (!chain(shard).empty()) continue;
+    std::string lost;
+    for (const int server : placement_.chain(shard)) {
+      const auto& place = processes_[static_cast<size_t>(server)].place;
+      lost += fmt::format("{}server {}{}", lost.empty() ? "" : ", ", server,
+                          place ? fmt::format(" ({})", place->endpoint.describe()) : "");
+    }
+    throw Error(
+        ErrorCode::peer_lost, "parallel",
+        fmt::format("no server has the pieces of server {} any more: lost are {}", shard, lost),
+        "nothing: the job continues from the newest checkpoint");
+  }
+}
+
+bool ServerChains::can_do_without(const std::set<int>& servers) const {
+  return std::ranges::all_of(chains_, [&](const Chain& each) {
+    return std::ranges::any_of(each,
+                               [&](const Link& link) { return !servers.contains(link.server); });
+  });
 }
 
 ServerPlaces ServerChains::in_use() const {

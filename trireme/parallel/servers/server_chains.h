@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -95,8 +96,12 @@ class ServerChains {
   }
   // A process has the task of a missing server again.
   void adopt(int server, const ServerPlace& place, Deadline deadline);
-  // Throws Error(peer_lost) if a chain has no server left.
+  // It is in use no more. A chain may then have no server left, until another one is adopted.
   void drop(int server);
+  // Throws Error(peer_lost) if a chain has no server left.
+  void require_all_chains() const;
+  // Whether each chain has another server than these.
+  bool can_do_without(const std::set<int>& servers) const;
 
   bool has_lost_a_chain() const;
 

@@ -103,7 +103,9 @@ void ServerClient::leave_out_the_blank(Deadline deadline) {
       if (link.told == -1 && newest > 0) blank.insert(link.server);
     }
   }
-  for (const int server : blank) chains_.drop(server);
+  // If nobody has some pieces, the state of the others is of no use, and all get another one.
+  if (chains_.can_do_without(blank))
+    for (const int server : blank) chains_.drop(server);
 }
 
 void ServerClient::join_again_those_without_values(int shard, Deadline deadline) {

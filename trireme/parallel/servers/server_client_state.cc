@@ -153,6 +153,7 @@ void ServerClient::use(const ServerPlaces& places, Deadline deadline) {
       if (!chains_.is_lost(server, *wanted)) throw;
     }
   }
+  chains_.require_all_chains();
 }
 
 void ServerClient::restore(int server, const ServerPlace& place, Deadline deadline) {
