@@ -192,6 +192,19 @@ TEST(FaultSchedule, ASlowRankIsSlowInEachStep) {
   EXPECT_FALSE(is_due(slow, 1, Phase::forward, 3));
 }
 
+TEST(FaultSchedule, ARankIsSlowInAShareOfItsSteps) {
+  const Fault slow = one("slow:rank=1,data=50ms,percent=5");
+  EXPECT_EQ(one(slow.text()).text(), slow.text());
+  int times = 0;
+  for (int64_t step = 1; step <= 10000; ++step) {
+    times += is_due(slow, 1, Phase::data, step);
+    EXPECT_EQ(is_due(slow, 1, Phase::data, step), is_due(slow, 1, Phase::data, step));
+    EXPECT_FALSE(is_due(slow, 0, Phase::data, step));
+  }
+  EXPECT_NEAR(times, 500, 100);
+  EXPECT_THAT(refusal("slow:rank=1,data=50ms,percent=0"), HasSubstr("percent is '0'"));
+}
+
 TEST(FaultSchedule, ADroppedLinkIsDueAtBothEnds) {
   const Fault drop = one("drop:link=0-2@step=8");
   EXPECT_TRUE(is_due(drop, 0, Phase::exchange, 8));

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <trireme/base/hash.h>
 #include <trireme/faults/faults.h>
 #include <trireme/faults/words.h>
 #include <algorithm>
@@ -22,6 +23,13 @@ std::string random_text(const Fault& fault) {
                      fault.steps, fmt::join(kinds, "+"));
 }
 
+// The same steps in each run, without a pattern.
+bool is_in_share(const Fault& fault, int64_t step) {
+  const uint64_t drawn =
+      mix64(fault.seed, static_cast<uint64_t>(fault.rank), static_cast<uint64_t>(step));
+  return drawn % 100 < static_cast<uint64_t>(fault.percent);
+}
+
 }  // namespace
 
 std::string_view to_string(FaultKind kind) { return faults::kKinds.at(static_cast<size_t>(kind)); }
@@ -36,8 +44,9 @@ std::string Fault::text() const {
     case FaultKind::disk_full: return fmt::format("disk-full:rank={}@step={}", rank, step);
     case FaultKind::corrupt: return fmt::format("corrupt:rank={},exchange@step={}", rank, step);
     case FaultKind::slow:
-      return fmt::format("slow:rank={},{}={}@step={}", rank, to_string(phase),
-                         duration_text(duration), step);
+      return fmt::format("slow:rank={},{}={}@step={}{}", rank, to_string(phase),
+                         duration_text(duration), step,
+                         percent < 100 ? fmt::format(",percent={}", percent) : "");
     case FaultKind::stop:
       return fmt::format("stop:rank={}{}{}", rank, when,
                          duration.count() > 0 ? ",for=" + duration_text(duration) : "");
@@ -56,7 +65,8 @@ bool is_due(const Fault& fault, int rank, Phase phase, int64_t step) {
   const bool concerns =
       rank == fault.rank || (fault.kind == FaultKind::drop && rank == fault.peer);
   if (!concerns || order_of(phase) == kPlaces.size()) return false;
-  if (fault.kind == FaultKind::slow) return step >= fault.step && phase == fault.phase;
+  if (fault.kind == FaultKind::slow)
+    return step >= fault.step && phase == fault.phase && is_in_share(fault, step);
   const auto is_beside_steps = [](Phase where) {
     return where == Phase::checkpoint || where == Phase::idle;
   };

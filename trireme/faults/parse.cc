@@ -155,6 +155,8 @@ void read_slow(Words& words, Fault& fault) {
     words.refuse(
         fmt::format("it needs one of {} with the delay", fmt::join(names_of(kSlowParts), ", ")),
         "forward=20ms");
+  if (const auto percent = words.value("percent", "5"))
+    fault.percent = static_cast<int>(words.number("percent", *percent, 1, 100));
 }
 
 void read_link(Words& words, Fault& fault) {
