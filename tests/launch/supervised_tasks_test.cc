@@ -203,6 +203,31 @@ TEST(SupervisedTasks, ThatFailForGoodAreNotReplaced) {
   EXPECT_THAT(job.complained, HasSubstr("failed with exit code 2"));
 }
 
+TEST(SupervisedTasks, ThatAreReplacedOrToldDoNotEndTheJobHoweverTheyFail) {
+  for (const char* script : {"kill -9 $$", "exit 2"}) {
+    SupervisorOptions options = tests::shell_job(1, "sleep 10");
+    Role role = ps_that_runs(script);
+    role.on_loss = OnLoss::replace_or_tell;
+    options.roles = Roles({role});
+    ForkedJob job(options);
+    EXPECT_EQ(job.finish(), 0) << script;
+    EXPECT_THAT(job.complained, HasSubstr("the job continues without it"));
+    const bool is_replaced =
+        job.complained.find("another process gets its task") != std::string::npos;
+    EXPECT_EQ(is_replaced, std::string(script).starts_with("kill"));
+  }
+}
+
+TEST(SupervisedTasks, ThatStillStartDoTheirLastWorkIfTheyAreSureToJoin) {
+  Role late = evaluator();
+  late.always_joins = true;
+  late.command = {"sh", "-c",
+                  "sleep 1; exec " + std::filesystem::read_symlink("/proc/self/exe").string()};
+  ForkedJob job(task_job(kAtOnce, {ps(), late}));
+  EXPECT_EQ(job.finish(), 0);
+  EXPECT_THAT(job.printed, HasSubstr("[evaluator 0] [======="));
+}
+
 TEST(SupervisedTasks, KnowTheirTaskFromTheEnvironment) {
   SupervisorOptions options = tests::shell_job(
       2,

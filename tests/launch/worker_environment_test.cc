@@ -37,6 +37,18 @@ TEST(WorkerEnvironment, NamesTheWorker) {
   }
 }
 
+TEST(WorkerEnvironment, GivesTheRoleOfTheChiefToWorker0Alone) {
+  SupervisorOptions options = options_for(2);
+  options.has_chief = true;
+  const auto chief = worker_environment(options, kFacts, 0, {});
+  EXPECT_THAT(chief, Contains("TRIREME_ROLE=chief"));
+  EXPECT_THAT(chief, Contains("TRIREME_WORKER=0"));
+  EXPECT_THAT(worker_environment(options, kFacts, 1, {}), Contains("TRIREME_ROLE=worker"));
+  SupervisorOptions second = options_for(2, 2, 1);
+  second.has_chief = true;
+  EXPECT_THAT(worker_environment(second, kFacts, 0, {}), Contains("TRIREME_ROLE=worker"));
+}
+
 TEST(WorkerEnvironment, SaysHowLongAWorkerOutlivesItsLauncherOnAnyNumberOfNodes) {
   for (const int nodes : {1, 2}) {
     SupervisorOptions options = options_for(2, nodes);

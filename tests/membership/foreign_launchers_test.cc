@@ -215,6 +215,64 @@ TEST(Slurm, OtherLaunchersInsideAnAllocationCountMore) {
   EXPECT_EQ(resolve(slurm({{"PMI_RANK", "3"}, {"PMI_SIZE", "5"}})).launcher, Launcher::slurm);
 }
 
+TEST(Slurm, VariablesGiveTheLastTasksOtherRoles) {
+  // Tasks 0 and 1 are on node 0, 2 and 3 on node 1, and 4 on node 2.
+  const Variables roles{{"TRIREME_PS", "1"}, {"TRIREME_EVALUATOR", "1"}, {"TRIREME_CHIEF", "1"}};
+  const auto task = [&](int number, const Variables& more = {}) {
+    Variables variables = slurm(roles);
+    variables["SLURM_PROCID"] = std::to_string(number);
+    variables["SLURM_NODEID"] = std::to_string(number / 2);
+    variables["SLURM_LOCALID"] = std::to_string(number % 2);
+    for (const auto& [name, value] : more) variables[name] = value;
+    return resolve(variables);
+  };
+  const Identity chief = task(0), worker = task(2), server = task(3), evaluator = task(4);
+  EXPECT_EQ(chief.role(), "chief");
+  EXPECT_TRUE(chief.hosts_coordinator);
+  EXPECT_EQ(chief.workers, 3);
+  EXPECT_EQ(chief.local_workers, 2);
+  EXPECT_EQ(chief.roles.describe(), "1 ps and 1 evaluator");
+  EXPECT_EQ(worker.worker, 2);
+  EXPECT_FALSE(worker.is_chief);
+  EXPECT_EQ(worker.local_worker, 0);
+  EXPECT_EQ(worker.local_workers, 1);  // The server beside it is no worker.
+  EXPECT_EQ(server.task, (Task{"ps", 0}));
+  EXPECT_EQ(server.worker, -1);
+  EXPECT_EQ(server.workers, 3);
+  EXPECT_EQ(evaluator.task, (Task{"evaluator", 0}));
+  EXPECT_EQ(evaluator.local_workers, 0);
+  EXPECT_EQ(evaluator.rendezvous->describe(), chief.rendezvous->describe());
+  EXPECT_THAT(server.describe(), AllOf(HasSubstr("ps 0"), HasSubstr("srun")));
+  // Slurm may deal tasks out in turn, and then says which ones a node has.
+  const Identity dealt = task(1, {{"SLURM_GTIDS", "1,4"}});
+  EXPECT_EQ(dealt.local_worker, 0);
+  EXPECT_EQ(dealt.local_workers, 1);
+}
+
+TEST(Slurm, AWorkerWithSideTasksOnOneHostIsNotAlone) {
+  const Identity worker = resolve(slurm({{"SLURM_STEP_NUM_TASKS", "2"},
+                                         {"SLURM_STEP_NODELIST", "here"},
+                                         {"SLURM_STEP_TASKS_PER_NODE", "2"},
+                                         {"SLURM_NODEID", "0"},
+                                         {"SLURM_PROCID", "0"},
+                                         {"SLURM_LOCALID", "0"},
+                                         {"TRIREME_EVALUATOR", "1"}}));
+  EXPECT_EQ(worker.workers, 1);
+  EXPECT_TRUE(worker.hosts_coordinator);
+  EXPECT_EQ(worker.rendezvous->host, "127.0.0.1");
+}
+
+TEST(Slurm, NamesTheVariableOfARoleThatIsWrong) {
+  EXPECT_THAT(refusal_of(slurm({{"TRIREME_PS", "5"}})),
+              AllOf(HasSubstr("TRIREME_PS=5"), HasSubstr("5 tasks")));
+  EXPECT_THAT(refusal_of(slurm({{"TRIREME_PS", "4"}, {"TRIREME_EVALUATOR", "1"}})),
+              HasSubstr("TRIREME_EVALUATOR=1"));
+  EXPECT_THAT(refusal_of(slurm({{"TRIREME_EVALUATOR", "2"}})), HasSubstr("TRIREME_EVALUATOR=2"));
+  EXPECT_THAT(refusal_of(slurm({{"TRIREME_PS", "some"}})), HasSubstr("TRIREME_PS"));
+  EXPECT_THAT(refusal_of(slurm({{"TRIREME_PS", "1"}, {"SLURM_GTIDS", "0,1"}})),
+              AllOf(HasSubstr("SLURM_PROCID=3"), HasSubstr("SLURM_GTIDS")));
+}
+
 TEST(Slurm, ReadsListsOfNodesAndTasks) {
   EXPECT_THAT(hosts_of_slurm("n[1-3,07],other,r[1-2]c[5,6]"),
               ElementsAre("n1", "n2", "n3", "n07", "other", "r1c5", "r1c6", "r2c5", "r2c6"));

@@ -74,6 +74,7 @@ TEST(ParseRole, ReadsNameCountAndLoss) {
   EXPECT_EQ(parse_role("ps=1", "--role").on_loss, OnLoss::replace);
   EXPECT_EQ(parse_role("evaluator=1", "--role").on_loss, OnLoss::tell);
   EXPECT_EQ(parse_role("reader=1", "--role").on_loss, OnLoss::end_generation);
+  EXPECT_EQ(parse_role("ps=1:replace_or_tell", "--role").on_loss, OnLoss::replace_or_tell);
   EXPECT_EQ(parse_role("ps=1:end", "--role").on_loss, OnLoss::end_generation);
 }
 

@@ -75,7 +75,7 @@ class Roles(SystemTest):
                 (["--role", "reader"], ["--role is 'reader'", "NAME=COUNT"]),
                 (["--role", "=1"], ["the name '' of a role"]),
                 (["--role", "worker=1"], ["the role 'worker' is declared"]),
-                (["--role", "a=1:forget"], ["'forget' is not a rule", "end, tell or replace"]),
+                (["--role", "a=1:forget"], ["'forget' is not a rule", "end, tell, replace or replace_or_tell"]),
                 (["--ps", "1", "--role", "ps=2"], ["'ps' is declared twice"]),
                 (["--unit", "2"], ["--unit 2 without --elastic"]),
                 (["--elastic", "3:4", "--unit", "2"], ["the minimum of 3", "unit of 2", "2 or 4"]),

@@ -130,6 +130,11 @@ class Disk : public FileSystem {
   void rename(const fs::path& from, const fs::path& to) override {
     if (::rename(from.c_str(), to.c_str()) != 0) refuse("rename", from, errno);
   }
+  bool link(const fs::path& file, const fs::path& name) override {
+    if (::link(file.c_str(), name.c_str()) == 0) return true;
+    if (errno == ENOENT || errno == EEXIST) refuse("link", file, errno);
+    return false;
+  }
   void remove(const fs::path& path) override {
     if (::remove(path.c_str()) != 0) refuse("remove", path, errno);
   }

@@ -41,6 +41,11 @@ class FileSystem {
   virtual std::unique_ptr<File> create(const std::filesystem::path& path) = 0;
   virtual void make_folder(const std::filesystem::path& path) = 0;
   virtual void rename(const std::filesystem::path& from, const std::filesystem::path& to) = 0;
+  // Gives a file a second name, which is a hard link. Returns false if the file system, or this
+  // object, has none; then nothing was done.
+  virtual bool link(const std::filesystem::path& /*file*/, const std::filesystem::path& /*name*/) {
+    return false;
+  }
   // Removes a file, an empty folder or a link, but never the target of a link.
   virtual void remove(const std::filesystem::path& path) = 0;
   // Does the same, and removes a folder with everything in it. At every depth links are removed

@@ -117,6 +117,8 @@ class Supervision {
   void restart_tasks();
   bool all_workers_ended();
   void end_side_tasks();
+  void ask_side_tasks_to_end();
+  bool still_starts(const Worker& task) const;
 
   // supervisor_report.cc
   void tell_notices();

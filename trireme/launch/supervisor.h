@@ -32,6 +32,7 @@ struct SupervisorOptions : Patience {
   // The side tasks, such as parameter servers and an evaluator. Each node gets an even part of
   // each role, in order. They end once all workers have ended.
   membership::Roles roles;
+  bool has_chief = false;  // Worker 0 has the role chief (TRIREME_ROLE). It is one of the workers.
   // If set, workers that die are replaced while the others continue, and the number of workers on
   // node 0 may change (docs/recovery.md).
   std::optional<membership::Elastic> elastic;

@@ -49,15 +49,17 @@ bool Supervision::continues_without_task(const Worker& task, const WorkerEnd& en
   const membership::OnLoss on_loss = options_.roles.role_of(number).on_loss;
   const bool finished = !end.end.by_signal && end.end.code == kExitOk;
   if (side_tasks_end_ && is_done_or_told(end)) return true;
-  if (on_loss == membership::OnLoss::tell) {
+  const bool for_good = !end.end.by_signal && end.end.code != kExitRetry;
+  if (on_loss == membership::OnLoss::tell || on_loss == membership::OnLoss::replace_or_tell) {
     if (finished || stop_asked_ || lost_) return true;
+    if (on_loss == membership::OnLoss::replace_or_tell && !for_good && restart_later(task, end))
+      return true;
     if (coordinator_) coordinator_->report_lost_task(number, end.end.describe());
     tell_lost_task(end, "the job continues without it");
     return true;
   }
   if (finished || stop_asked_ || lost_ || side_tasks_end_) return false;
   // A replacement of a task that failed for good would fail too.
-  const bool for_good = !end.end.by_signal && end.end.code != kExitRetry;
   if (for_good || (on_loss == membership::OnLoss::end_generation && !options_.elastic))
     return false;
   return restart_later(task, end);
@@ -88,6 +90,7 @@ void Supervision::watch_side_tasks() {
   end_lost_tasks();
   if (!options_.elastic) end_the_stopped();
   restart_tasks();
+  if (side_tasks_end_) ask_side_tasks_to_end();
   if (!side_tasks_end_ && !workers_live() && !start_again_at_ && all_workers_ended())
     end_side_tasks();
 }
@@ -147,14 +150,24 @@ void Supervision::end_side_tasks() {
   restart_at_.clear();
   if (coordinator_) coordinator_->finish_tasks();
   const auto now = Clock::now();
-  for (Worker& task : workers_) {
-    if (task.ended || task.signal_sent != 0) continue;
-    task.signal_sent = SIGTERM;
-    task.process.signal_group(SIGTERM);
-  }
+  ask_side_tasks_to_end();
   if (!anyone_lives()) return;
   save_no_later_than(now + options_.stop_grace);
   kill_no_later_than(now + options_.stop_grace);
+}
+
+void Supervision::ask_side_tasks_to_end() {
+  for (Worker& task : workers_) {
+    if (task.ended || task.signal_sent != 0 || still_starts(task)) continue;
+    task.signal_sent = SIGTERM;
+    task.process.signal_group(SIGTERM);
+  }
+}
+
+bool Supervision::still_starts(const Worker& task) const {
+  if (!task.side_task || !coordinator_ || lost_) return false;
+  return options_.roles.role_of(*task.side_task).always_joins &&
+         !coordinator_->task_has_joined(*task.side_task, task.process.pid());
 }
 
 }  // namespace trireme::launch

@@ -74,8 +74,10 @@ std::vector<std::string> worker_environment(const SupervisorOptions& options,
   }
   // This launcher may itself be a side task of another job.
   for (const char* name : {"TRIREME_ROLE", "TRIREME_INDEX"}) variables.erase(name);
-  if (!options.roles.empty())
-    add_task(variables, {membership::kWorkerRole, local.first + local_worker});
+  const int number = local.first + local_worker;
+  const bool is_chief = options.has_chief && number == 0;
+  if (!options.roles.empty() || options.has_chief)
+    add_task(variables, {is_chief ? membership::kChiefRole : membership::kWorkerRole, number});
   add_facts(variables, facts);
   return to_entries(options, facts, std::move(variables));
 }

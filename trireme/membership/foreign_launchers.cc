@@ -1,10 +1,13 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <trireme/base/error.h>
 #include <trireme/base/hash.h>
 #include <trireme/membership/cluster_spec.h>
 #include <trireme/membership/foreign_launchers.h>
 #include <trireme/membership/variables.h>
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <initializer_list>
 #include <limits>
@@ -46,6 +49,8 @@ int dmlc_number(const Environment& environment, const char* own, int count) {
 }
 
 // ---- Slurm ----
+
+constexpr std::array kRolesOfSlurm{"TRIREME_PS", "TRIREME_EVALUATOR", "TRIREME_CHIEF"};
 
 struct Range {
   int64_t first = 0, last = 0;
@@ -108,6 +113,58 @@ std::vector<std::string> expanded(const std::string& entry, const std::string& l
   return hosts;
 }
 
+// The tasks of this node, by number. Slurm lists them; without the list, nodes have tasks in
+// order.
+std::vector<int> tasks_here(const Environment& environment, const std::vector<int>& per_node,
+                            int node) {
+  const auto listed = environment.get("SLURM_GTIDS").value_or("");
+  std::vector<int> here;
+  if (!listed.empty()) {
+    for (const std::string& entry : entries_of(listed))
+      here.push_back(static_cast<int>(number_of(entry, 0, listed)));
+    return here;
+  }
+  here.resize(static_cast<size_t>(per_node[static_cast<size_t>(node)]));
+  std::iota(here.begin(), here.end(),
+            std::accumulate(per_node.begin(), per_node.begin() + node, 0));
+  return here;
+}
+
+// TRIREME_PS and TRIREME_EVALUATOR say how many of the tasks are no workers: the first tasks are
+// workers, then come the servers, then the evaluator.
+void take_roles_of_slurm(const Environment& environment, int task, const std::vector<int>& here,
+                         Identity& identity) {
+  const auto count = [&](const char* name, int most) {
+    const int value = environment.get_int(name).value_or(0);
+    require_range(name, value, 0, most,
+                  fmt::format("the step has {} tasks, and at least one of them is a worker",
+                              identity.workers));
+    return value;
+  };
+  const int tasks = identity.workers;
+  const int servers = count("TRIREME_PS", tasks - 1);
+  const int evaluators = count("TRIREME_EVALUATOR", std::min(1, tasks - 1 - servers));
+  identity.roles = side_roles({{kServerRole, servers}, {kEvaluatorRole, evaluators}});
+  identity.workers = tasks - servers - evaluators;
+  identity.worker = task < identity.workers ? task : -1;
+  if (task >= identity.workers + servers)
+    identity.task = {kEvaluatorRole, 0};
+  else if (task >= identity.workers)
+    identity.task = {kServerRole, task - identity.workers};
+  identity.is_chief = count("TRIREME_CHIEF", 1) == 1 && task == 0;
+  identity.local_workers = static_cast<int>(
+      std::ranges::count_if(here, [&](int each) { return each < identity.workers; }));
+  identity.local_worker = static_cast<int>(std::ranges::count_if(
+      here, [&](int each) { return each < identity.workers && each < task; }));
+  if (identity.worker < 0) {
+    identity.local_worker = 0;
+  } else if (!std::ranges::count(here, task)) {
+    refuse_variable(fmt::format("SLURM_PROCID={} is not among the tasks of its node, {}", task,
+                                fmt::join(here, ", ")),
+                    "SLURM_GTIDS as srun sets it");
+  }
+}
+
 }  // namespace
 
 Identity from_tf_config(const Environment& environment) {
@@ -121,6 +178,7 @@ Identity from_tf_config(const Environment& environment) {
   if (identity.worker < 0) identity.task = spec.task;
   identity.roles = side_roles({{kServerRole, spec.count(kServerRole)},
                                {kEvaluatorRole, std::max(1, spec.count(kEvaluatorRole))}});
+  identity.evaluator_is_unlisted = spec.count(kEvaluatorRole) == 0;
   const bool is_listed = spec.count(spec.task.role) > 0;
   const std::vector<int> beside = is_listed ? spec.workers_beside(spec.task) : std::vector<int>{};
   // An evaluator that the cluster does not name is where the workers are, or needs the token.
@@ -177,7 +235,8 @@ Identity from_slurm(const Environment& environment) {
   Identity identity;
   identity.launcher = Launcher::slurm;
   identity.workers = number_in(environment, "SLURM_STEP_NUM_TASKS", kPresent, 1, kMaxWorkers);
-  identity.worker = number_in(environment, "SLURM_PROCID", kPresent, 0, identity.workers - 1);
+  const int task = number_in(environment, "SLURM_PROCID", kPresent, 0, identity.workers - 1);
+  identity.worker = task;
   const auto hosts = hosts_of_slurm(required_text(environment, "SLURM_STEP_NODELIST", kPresent));
   const auto tasks =
       tasks_of_slurm(required_text(environment, "SLURM_STEP_TASKS_PER_NODE", kPresent));
@@ -194,6 +253,9 @@ Identity from_slurm(const Environment& environment) {
   identity.local_workers = tasks[static_cast<size_t>(node)];
   identity.local_worker =
       number_in(environment, "SLURM_LOCALID", kPresent, 0, identity.local_workers - 1);
+  if (std::ranges::any_of(kRolesOfSlurm,
+                          [&](const char* name) { return environment.get(name).has_value(); }))
+    take_roles_of_slurm(environment, task, tasks_here(environment, tasks, node), identity);
   identity.hosts_coordinator = identity.worker == 0;
   const int most = std::numeric_limits<int>::max();
   const int job = number_in(environment, "SLURM_JOB_ID", kPresent, 0, most),
@@ -202,8 +264,10 @@ Identity from_slurm(const Environment& environment) {
   constexpr uint64_t kFirstPort = 20000, kPorts = 10000;
   const auto usual = static_cast<int>(
       kFirstPort + mix64(static_cast<uint64_t>(job), static_cast<uint64_t>(step)) % kPorts);
-  if (hosts.size() > 1)
-    identity.rendezvous = {hosts.front(), environment.get_int("MASTER_PORT").value_or(usual)};
+  // Without one, a single worker would take itself for alone.
+  if (hosts.size() > 1 || !identity.roles.empty())
+    identity.rendezvous = {hosts.size() > 1 ? hosts.front() : "127.0.0.1",
+                           environment.get_int("MASTER_PORT").value_or(usual)};
   return identity;
 }
 

@@ -15,9 +15,10 @@ Identity from_tf_config(const Environment& environment);
 // DMLC_TASK_ID. The scheduler hosts the coordinator and does nothing else.
 Identity from_dmlc(const Environment& environment);
 // A step of srun with several tasks: SLURM_PROCID, SLURM_STEP_NUM_TASKS, SLURM_LOCALID,
-// SLURM_NODEID, SLURM_STEP_NODELIST, SLURM_STEP_TASKS_PER_NODE. All tasks are workers; worker 0
-// hosts the coordinator on the first node, at MASTER_PORT or a port that follows from the job's
-// number.
+// SLURM_NODEID, SLURM_STEP_NODELIST, SLURM_STEP_TASKS_PER_NODE. Worker 0 hosts the
+// coordinator on the first node, at MASTER_PORT or a port that follows from the job's number. All
+// tasks are workers, unless TRIREME_PS=N or TRIREME_EVALUATOR=1 is the same for all: then the last
+// tasks are N servers and, behind them, the evaluator. With TRIREME_CHIEF=1 task 0 is the chief.
 Identity from_slurm(const Environment& environment);
 // Whether srun has started this process as one of several. A shell inside an allocation, and a
 // step of one task, are alone.

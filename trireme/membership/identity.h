@@ -41,6 +41,8 @@ struct Identity {
   // or the scheduler of DMLC.
   bool hosts_coordinator = false;
   Roles roles;  // The side tasks of the job, for a coordinator that this process runs.
+  // TF_CONFIG: the roles have an evaluator, because the job may have one that nobody lists.
+  bool evaluator_is_unlisted = false;
   // torchrun: the coordinator's address is published through this key-value store. Torchrun's
   // agent or rank 0 holds the port.
   std::optional<net::Endpoint> agent_store;

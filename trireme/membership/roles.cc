@@ -25,10 +25,11 @@ bool is_role_name(const std::string& name) {
 }
 
 OnLoss on_loss_from(const std::string& text, const std::string& where) {
-  for (const OnLoss each : {OnLoss::end_generation, OnLoss::tell, OnLoss::replace})
+  for (const OnLoss each :
+       {OnLoss::end_generation, OnLoss::tell, OnLoss::replace, OnLoss::replace_or_tell})
     if (to_string(each) == text) return each;
   refuse_role(fmt::format("{}: '{}' is not a rule for a lost task", where, text),
-              "end, tell or replace");
+              "end, tell, replace or replace_or_tell");
 }
 
 void check_role(const Role& role) {
@@ -58,7 +59,7 @@ std::string Task::name(const std::string& host) const {
 }
 
 std::string to_string(OnLoss on_loss) {
-  static constexpr std::array kNames{"end", "tell", "replace"};
+  static constexpr std::array kNames{"end", "tell", "replace", "replace_or_tell"};
   return kNames[static_cast<size_t>(on_loss)];
 }
 
@@ -78,7 +79,7 @@ Role parse_role(const std::string& text, const std::string& where) {
                          equals + 1 < count_ends;
   if (!has_count)
     refuse_role(fmt::format("{} is '{}'; expected: NAME=COUNT or NAME=COUNT:LOSS", where, text),
-                "for example ps=2:replace; LOSS is end, tell or replace");
+                "for example ps=2:replace; LOSS is end, tell, replace or replace_or_tell");
   if (colon != std::string::npos)
     role.on_loss = on_loss_from(text.substr(colon + 1), fmt::format("{} {}", where, text));
   check_role(role);

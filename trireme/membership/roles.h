@@ -36,8 +36,10 @@ enum class OnLoss {
   end_generation,  // As for a worker: the job ends, or the generation of an elastic job.
   tell,            // The others are told, and the job continues.
   replace,         // The others are told, and another process gets the task.
+  // The same, and a task that fails for good or again and again is only told.
+  replace_or_tell,
 };
-// "end", "tell" or "replace"
+// "end", "tell", "replace" or "replace_or_tell"
 std::string to_string(OnLoss on_loss);
 
 // The facts that the tasks of a role have in common with tasks of other roles. Tasks of one role
@@ -54,10 +56,13 @@ struct Role {
   std::vector<Agreement> must_agree = {};
   // The programme and its arguments, if the role has one of its own; empty: the job's.
   std::vector<std::string> command = {};
+  // Its tasks are sure to join the job. At the end their launcher does not ask one that still
+  // starts to end: it hears of the end when it joins, and can do its last work.
+  bool always_joins = false;
 };
 
-// Parses NAME=COUNT or NAME=COUNT:LOSS, where LOSS is end, tell or replace; without it, a role has
-// the rule of its name (below). `where` names the option in messages. Throws
+// Parses NAME=COUNT or NAME=COUNT:LOSS, where LOSS is a name of OnLoss; without it, a role has the
+// rule of its name (below). `where` names the option in messages. Throws
 // Error(invalid_argument).
 Role parse_role(const std::string& text, const std::string& where);
 // Parses ROLE,ROLE:FACT,FACT and adds to these roles that their tasks have these facts in common
