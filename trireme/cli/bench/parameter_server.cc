@@ -26,9 +26,10 @@ plan::PlacementPlan one_tensor(int64_t bytes) {
 
 void serve_parameters(const std::string& token, int64_t bytes, net::RequestPath path,
                       const ServerChild::TellPorts& tell) {
-  ParameterServerOptions options{.placement = one_tensor(bytes),
-                                 .optimizer = SGD{.lr = 1e-3},
-                                 .consistency = {plan::Consistency::async}};
+  ParameterServerOptions options;
+  options.placement = one_tensor(bytes);
+  options.optimizer = SGD{.lr = 1e-3};
+  options.consistency = {plan::Consistency::async};
   options.channel.path = path;
   const ParameterServer server({"127.0.0.1", 0}, token, std::move(options));
   const int port = server.endpoint().port;
@@ -42,7 +43,8 @@ std::vector<double> seconds_of_rounds(int64_t bytes, net::RequestPath path, int6
       1, [&](const ServerChild::TellPorts& tell) { serve_parameters(token, bytes, path, tell); });
   at::Tensor parameter = at::full({bytes / 4}, 1.0).set_requires_grad(true);
   parameter.mutable_grad() = at::full({bytes / 4}, 0.5);
-  ServerClientOptions options{.placement = one_tensor(bytes)};
+  ServerClientOptions options;
+  options.placement = one_tensor(bytes);
   options.channel.path = path;
   const auto soon = [] { return Deadline::after(Milliseconds(60000)); };
   ServerClient client({net::Endpoint{"127.0.0.1", child.port()}}, token, options,
