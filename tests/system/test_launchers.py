@@ -86,6 +86,60 @@ class Launchers(SystemTest):
         self.assertEqual(found["parameter_server"]["servers"], 2)
         self.assert_close(found["loss_history"], reference["loss_history"], 1e-10)
 
+    def assert_curve_reaches(self, report):
+        lines = (self.folder / "run" / "evaluator.jsonl").read_text().splitlines()
+        self.assertEqual(json.loads(lines[-1])["step"], report["steps"])
+
+    def test_a_cluster_of_tf_config_has_every_role(self):
+        cluster = {"chief": [f"127.0.0.1:{free_port()}"],
+                   "worker": [f"127.0.0.1:{free_port()}" for _ in range(2)],
+                   "ps": [f"127.0.0.1:{free_port()}" for _ in range(2)],
+                   "evaluator": [f"127.0.0.1:{free_port()}"]}
+        tasks = [(role, index) for role, all_of in cluster.items() for index in range(len(all_of))]
+        report, processes = self.start_tasks(
+            [{"TF_CONFIG": json.dumps({"cluster": cluster,
+                                       "task": {"type": role, "index": index}})}
+             for role, index in reversed(tasks)], "--set", "strategy.name=parameter_server",
+            "--set", "checkpoint.every=5 steps")
+        self.assert_all_end_well(processes)
+        found = json.loads(report.read_text())
+        self.assertEqual(found["roles"], {"chief": 1, "worker": 2, "ps": 2, "evaluator": 1})
+        self.assert_curve_reaches(found)
+
+    def test_an_evaluator_that_tf_config_does_not_list_takes_part(self):
+        """TFJob lists no evaluator in the cluster."""
+        cluster = {"worker": [f"127.0.0.1:{free_port()}" for _ in range(2)]}
+        report, processes = self.start_tasks(
+            [{"TF_CONFIG": json.dumps({"cluster": cluster,
+                                       "task": {"type": role, "index": index}})}
+             for role, index in (("evaluator", 0), ("worker", 0), ("worker", 1))],
+            "--set", "checkpoint.every=5 steps")
+        self.assert_all_end_well(processes)
+        self.assert_curve_reaches(json.loads(report.read_text()))
+
+    def test_a_step_of_slurm_has_servers_and_an_evaluator(self):
+        common = {"SLURM_JOB_ID": str(free_port()), "SLURM_STEP_ID": "0",
+                  "SLURM_STEP_NUM_TASKS": "4", "SLURM_NODEID": "0",
+                  "SLURM_STEP_NODELIST": "here", "SLURM_STEP_TASKS_PER_NODE": "4",
+                  "MASTER_PORT": str(free_port()), "TRIREME_PS": "1", "TRIREME_EVALUATOR": "1"}
+        numbered = [{"SLURM_PROCID": str(task), "SLURM_LOCALID": str(task), **common}
+                    for task in range(4)]
+        for task, words in ((0, "worker 0 of 2"), (2, "ps 0"), (3, "evaluator 0")):
+            code, out, err = self.run_to_end(TRIREME, "doctor", env=environment(**numbered[task]))
+            self.assertEqual(code, 0, err)
+            self.assertIn(words, out)
+            self.assertIn("srun", out)
+        report, processes = self.start_tasks(numbered, "--set", "strategy.name=parameter_server",
+                                             "--set", "checkpoint.every=5 steps")
+        self.assert_all_end_well(processes)
+        found = json.loads(report.read_text())
+        self.assertEqual(found["roles"], {"worker": 2, "ps": 1, "evaluator": 1})
+        self.assert_curve_reaches(found)
+        code, _, err = self.run_to_end(TRIREME, "doctor",
+                                       env=environment(**{**numbered[0], "TRIREME_PS": "4"}))
+        self.assertEqual(code, 2)
+        self.assertIn("TRIREME_PS=4", err)
+
     def test_a_job_of_dmlc_trains_with_a_server(self):
         common = {"DMLC_PS_ROOT_URI": "127.0.0.1", "DMLC_PS_ROOT_PORT": str(free_port()),
                   "DMLC_NUM_WORKER": "2", "DMLC_NUM_SERVER": "1"}

@@ -1,6 +1,7 @@
 #include <trireme/base/files.h>
 #include <trireme/cli/run_readers.h>
 #include <trireme/monitor/event_json.h>
+#include <trireme/run/places.h>
 #include <unistd.h>
 #include <cstdlib>
 #include <string_view>
@@ -15,6 +16,12 @@ RunFiles files_of_run(const Config& config) {
   if (config.record.json_lines) files.log = dir / "log.jsonl";
   if (config.record.tensorboard) files.events = dir / "events";
   return files;
+}
+
+EvaluatorFiles files_of_evaluator(const Config& config) {
+  const RunFiles of_run = files_of_run(config);
+  // TensorBoard shows a folder inside the run's as a curve of its own.
+  return {curve_of_evaluator(config), of_run.events.empty() ? "" : of_run.events / "evaluator"};
 }
 
 std::unique_ptr<monitor::Sink> readers_of_rank_0(const RunFiles& files,

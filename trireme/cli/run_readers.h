@@ -18,6 +18,13 @@ struct RunFiles {
 // Creates the run's folder. Throws Error(io) that names it.
 RunFiles files_of_run(const Config& config);
 
+// The files of the evaluator, beside those of the run.
+struct EvaluatorFiles {
+  std::filesystem::path curve, events;  // `events` is a folder; empty: not written.
+};
+// Creates the run's folder. Throws Error(io) that names it.
+EvaluatorFiles files_of_evaluator(const Config& config);
+
 struct ReaderOptions {
   bool progress = true;
   bool json = false;  // Standard output belongs to the report, so progress goes to standard error.

@@ -7,9 +7,9 @@
 #include <trireme/base/unix_time.h>
 #include <trireme/checkpoint/folder.h>
 #include <trireme/checkpoint/folder_lock.h>
-#include <trireme/checkpoint/move_aside.h>
 #include <trireme/cli/commands.h>
 #include <trireme/cli/expect_run.h>
+#include <trireme/cli/fresh_start.h>
 #include <trireme/cli/node_options.h>
 #include <trireme/cli/run_readers.h>
 #include <trireme/config/print.h>
@@ -21,6 +21,7 @@
 #include <trireme/membership/units.h>
 #include <trireme/run/dataset.h>
 #include <trireme/run/places.h>
+#include <trireme/train/evaluation_curve.h>
 #include <trireme/train/expectations.h>
 #include <trireme/watch/job_mark.h>
 #include <unistd.h>
@@ -35,26 +36,10 @@ struct TrainArguments {
   std::optional<int> workers, ps;
   std::string elastic;
   std::string report, inject, expect;
+  bool chief = false, evaluator = false;
   bool quiet = false, fresh = false, json = false, keys = false;
   NodeOptions node;
 };
-
-// Moves the checkpoints of a folder aside and never deletes them, so "--fresh" cannot cost anybody
-// their work.
-void move_aside(const std::filesystem::path& dir) {
-  std::error_code ignored;  // A folder that cannot be examined is refused when it is opened.
-  if (!checkpoint::has_checkpoints(dir) && !std::filesystem::exists(marks_dir(dir), ignored))
-    return;
-  std::filesystem::path aside;
-  try {
-    aside = checkpoint::move_aside(checkpoint::disk(), dir, {marks_dir(dir).filename().string()});
-  } catch (const Error&) {
-    // A launcher of the same job may have moved them already.
-    if (!checkpoint::has_checkpoints(dir)) return;
-    throw;
-  }
-  log_info("--fresh: the checkpoints in {} were moved to {}", dir.string(), aside.string());
-}
 
 // The resolved configuration instead of the file, which may be edited while the job runs.
 // Replacements therefore get the same settings as the first workers.
@@ -103,17 +88,24 @@ std::optional<membership::Elastic> elastic_in_units(const TrainArguments& argume
   return elastic;
 }
 
-// Servers and workers have the configuration in common.
-membership::Roles roles_of(const Config& config) {
-  const int servers = config.trainer.ps.servers;
-  if (servers == 0) return {};
+// All tasks have the configuration in common. Training goes on without an evaluator that fails
+// again and again.
+membership::Roles roles_of(const TrainArguments& arguments, const Config& config) {
   membership::Agreement agreement{{}, {membership::kWorkerRole}};
   const Json keys = keys_to_agree(config);
   for (const auto& [key, value] : keys.items()) agreement.facts.push_back(key);
-  return membership::Roles({{.name = membership::kServerRole,
-                             .count = servers,
-                             .on_loss = membership::usual_on_loss(membership::kServerRole),
-                             .must_agree = {agreement}}});
+  std::vector<membership::Role> roles;
+  const auto add = [&](const std::string& name, int count, membership::OnLoss on_loss) {
+    if (count > 0)
+      roles.push_back(
+          {.name = name, .count = count, .on_loss = on_loss, .must_agree = {agreement}});
+    if (count > 0) roles.back().always_joins = name == membership::kEvaluatorRole;
+  };
+  add(membership::kServerRole, config.trainer.ps.servers,
+      membership::usual_on_loss(membership::kServerRole));
+  add(membership::kEvaluatorRole, arguments.evaluator ? 1 : 0,
+      membership::OnLoss::replace_or_tell);
+  return membership::Roles(std::move(roles));
 }
 
 int supervise_workers(const TrainArguments& arguments, const Config& config,
@@ -122,7 +114,8 @@ int supervise_workers(const TrainArguments& arguments, const Config& config,
   arguments.node.apply(options);
   options.workers = strategy.workers;
   options.elastic = elastic_in_units(arguments, config);
-  options.roles = roles_of(config);
+  options.roles = roles_of(arguments, config);
+  options.has_chief = arguments.chief;
   // An elastic job continues after a wrong alarm, so it need not wait long.
   if (options.elastic) options.heartbeat_timeout = Milliseconds(2000);
   if (config.world.heartbeat_timeout > Milliseconds(0))
@@ -171,6 +164,7 @@ int train_reference(TrainArguments arguments, const Config& disturbed,
   arguments.source.set.insert(arguments.source.set.end(), set.begin(), set.end());
   arguments.report.clear();
   arguments.elastic.clear();
+  arguments.evaluator = false;
   arguments.quiet = true;
   arguments.json = false;
   const Config config = load_config(arguments.source);
@@ -238,6 +232,30 @@ void check_launch(const TrainArguments& arguments, const Config& config,
                 "trireme train ... --elastic MIN:MAX, or elastic.batch=keep");
 }
 
+// The evaluator of a job that something else starts is a task like the others.
+void check_evaluator(const TrainArguments& arguments, const Config& config, bool launched) {
+  const auto refuse = [](const std::string& what, const std::string& remedy) {
+    throw Error(ErrorCode::invalid_argument, "cli", what, remedy);
+  };
+  for (const auto& [is_given, option] :
+       {std::pair{arguments.chief, "--chief"}, {arguments.evaluator, "--evaluator"}})
+    if (is_given && launched)
+      refuse(fmt::format("{} under another launcher, which gives each process its role", option),
+             fmt::format("no {}, and a process with that role (docs/roles.md)", option));
+  const EvaluatorOptions& evaluator = config.trainer.evaluator;
+  if (!arguments.evaluator) {
+    if (evaluator.patience > 0 && !launched)
+      refuse(fmt::format("evaluator.patience is {}, but the job has no evaluator",
+                         evaluator.patience),
+             "--evaluator, or evaluator.patience=0");
+    return;
+  }
+  const CheckpointOptions& checkpoint = config.trainer.checkpoint;
+  if (checkpoint.every_steps == 0 && checkpoint.every_epochs == 0)
+    refuse("checkpoint.every is never, so --evaluator would find no checkpoint before the end",
+           "checkpoint.every=\"100 steps\" or \"1 epochs\"");
+}
+
 void check_units(const Config& config, const membership::Elastic& elastic, int workers) {
   const plan::MeshOptions& mesh = config.trainer.division.mesh;
   membership::check_units(
@@ -271,7 +289,7 @@ void prepare_folders(const TrainArguments& arguments, const Config& config, bool
       checkpoint_dir(config), launched ? watch::JobMark::of_this_process() : mark_of(arguments),
       config.patience.stop_grace, begins_anew && !net::is_etcd_url(arguments.node.rendezvous));
   if (arguments.fresh && !use.by_own_job)
-    move_aside(checkpoint_dir(config));
+    move_run_aside(config);
   else if (begins_anew)
     log_warning("--fresh: the checkpoints in {} stay, because a process of the same job uses them",
                 checkpoint_dir(config));
@@ -301,6 +319,7 @@ int train(TrainArguments arguments) {
   if (!launched) let_workers_come_and_go(arguments, config);
   const std::optional<membership::Elastic> elastic = elastic_in_units(arguments, config);
   check_launch(arguments, config, identity, elastic);
+  check_evaluator(arguments, config, launched);
   const int workers =
       launched ? identity.workers : arguments.workers.value_or(elastic ? elastic->maximum : 1);
   if (elastic && config.trainer.resize.workers == 0) {  // Workers that join later get it too.
@@ -327,7 +346,8 @@ int train(TrainArguments arguments) {
     prepare_folders(arguments, config, launched);
   }
   if (expects) return run_and_judge(arguments, config, strategy);
-  if (!launched && (workers > 1 || arguments.node.nodes > 1 || elastic))
+  const bool has_roles = arguments.chief || arguments.evaluator;
+  if (!launched && (workers > 1 || arguments.node.nodes > 1 || elastic || has_roles))
     return supervise_workers(arguments, config, strategy);
   set_threads(config, strategy, launched ? std::max(1, identity.local_workers) : 1);
   become("trireme-worker", worker_arguments(arguments, config));
@@ -345,6 +365,11 @@ void add_train(Command app) {
   command.option("--ps", arguments->ps,
                  "Parameter servers, which are processes of their own (strategy "
                  "parameter_server)");
+  command.flag("--chief", arguments->chief,
+               "Worker 0 is the chief (TRIREME_ROLE); it is one of the --workers");
+  command.flag("--evaluator", arguments->evaluator,
+               "A process beside the workers evaluates each checkpoint, keeps the best, and may "
+               "stop the run (evaluator.patience)");
   command.option("--elastic", arguments->elastic,
                  "MIN:MAX: lost workers are replaced while the others continue; "
                  "`trireme scale N` changes their number");

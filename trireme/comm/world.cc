@@ -204,6 +204,9 @@ void World::set_value(const std::string& key, const std::string& value) {
 std::string World::get_value(const std::string& key, Deadline deadline) {
   return impl_->connected_member("get_value()").get(key, deadline);
 }
+std::optional<std::string> World::find_value(const std::string& key) {
+  return impl_->connected_member("find_value()").find(key);
+}
 
 const std::string& World::token() const {
   impl_->connected_member("token()");

@@ -12,6 +12,7 @@
 #include <trireme/watch/phase.h>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -58,6 +59,8 @@ class World {
   // Throws Error(timeout), Error(peer_lost).
   void set_value(const std::string& key, const std::string& value);
   std::string get_value(const std::string& key, Deadline deadline);
+  // Asks the coordinator and does not wait for the key; empty if it is not set.
+  std::optional<std::string> find_value(const std::string& key);
 
   // For channels between the tasks of the job, once connected: the secret that they prove to each
   // other, and the address of this process that they reach.

@@ -65,6 +65,7 @@ std::string headline(const RunEnd& end, const ReportReader& report) {
   const auto steps = report.number("steps");
   if (end.stopped) {
     const std::string where = steps ? fmt::format("Stopped at step {}", whole(*steps)) : "Stopped";
+    if (report.text("stop_reason") == "evaluator") return where + ", early, by the evaluator";
     return where + "; continue with the same command";
   }
   std::string line = "Finished";

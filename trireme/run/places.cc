@@ -38,4 +38,8 @@ std::filesystem::path marks_dir(const std::filesystem::path& checkpoint_dir) {
   return checkpoint_dir / "faults";
 }
 
+fs::path curve_of_evaluator(const Config& config) {
+  return fs::path(config.record.dir) / "evaluator.jsonl";
+}
+
 }  // namespace trireme

@@ -15,4 +15,7 @@ std::string checkpoint_dir(const Config& config);  // checkpoint.dir, or run.dir
 // The folder in it that records the injected faults that have struck (faults/injector.h).
 std::filesystem::path marks_dir(const std::filesystem::path& checkpoint_dir);
 
+// The file in run.dir that gets a line for each checkpoint that the evaluator has evaluated.
+std::filesystem::path curve_of_evaluator(const Config& config);
+
 }  // namespace trireme

@@ -6,6 +6,7 @@
 
 #include <trireme/plan/data_plan.h>
 #include <trireme/train/evaluate.h>
+#include <algorithm>
 #include <numeric>
 
 namespace trireme {
@@ -26,7 +27,30 @@ Batch load(const Source& source, int64_t first, int64_t count, at::ScalarType dt
   return batch;
 }
 
+// Loss, correct targets, targets and samples.
+struct EvaluationSums {
+  double loss = 0, correct = 0, targets = 0, samples = 0;
+
+  void add(const Job& job, const at::Tensor& output, const Batch& part) {
+    loss += loss_of(job, output, part).item<double>() * static_cast<double>(part.size());
+    correct += static_cast<double>(correct_of(job, output, part));
+    targets += static_cast<double>(part.target.numel());
+    samples += static_cast<double>(part.size());
+  }
+  Evaluation means() const {
+    Evaluation evaluation;
+    evaluation.samples = static_cast<int64_t>(samples);
+    if (samples > 0) evaluation.loss = loss / samples;
+    if (targets > 0) evaluation.accuracy = correct / targets;
+    return evaluation;
+  }
+};
+
 }  // namespace
+
+int64_t evaluation_batch(int64_t batch) {
+  return std::max<int64_t>(1, std::min<int64_t>(batch, 1024));
+}
 
 at::Tensor loss_of(const Job& job, const at::Tensor& output, const Batch& batch) {
   if (job.loss) return job.loss(output, batch);
@@ -46,7 +70,7 @@ Evaluation evaluate(Engine& engine, const Model& model, const Job& job, const So
   model.module->eval();
   const DataShare share = engine.data_share();
   const auto [first, last] = plan::DataPlan::share(source.size(), share.index, share.count);
-  double loss = 0, correct = 0, targets = 0, samples = 0;
+  EvaluationSums own;
   // The first share is as large as any. Ranks that fetch parameters from each other need as many
   // calls everywhere.
   const int64_t most = plan::DataPlan::share(source.size(), 0, share.count).second;
@@ -58,21 +82,27 @@ Evaluation evaluate(Engine& engine, const Model& model, const Job& job, const So
     }
     const Batch part = load(source, start, std::min(batch, last - start), dtype);
     const at::Tensor output = engine.evaluate(part);
-    if (!output.defined()) continue;
-    loss += loss_of(job, output, part).item<double>() * static_cast<double>(part.size());
-    correct += static_cast<double>(correct_of(job, output, part));
-    targets += static_cast<double>(part.target.numel());
-    samples += static_cast<double>(part.size());
+    if (output.defined()) own.add(job, output, part);
   }
   model.module->train();
-  at::Tensor sums = at::tensor({loss, correct, targets, samples}, at::kDouble);
+  const at::Tensor sums =
+      at::tensor({own.loss, own.correct, own.targets, own.samples}, at::kDouble);
   group.all_reduce(sums);
   const double* total = sums.const_data_ptr<double>();
-  Evaluation evaluation;
-  evaluation.samples = static_cast<int64_t>(total[3]);
-  if (total[3] > 0) evaluation.loss = total[0] / total[3];
-  if (total[2] > 0) evaluation.accuracy = total[1] / total[2];
-  return evaluation;
+  return EvaluationSums{total[0], total[1], total[2], total[3]}.means();
+}
+
+Evaluation evaluate_alone(const Model& model, const Job& job, const Source& source, int64_t batch,
+                          at::ScalarType dtype) {
+  const at::NoGradGuard no_grad;
+  model.module->eval();
+  EvaluationSums sums;
+  for (int64_t done = 0; done < source.size(); done += batch) {
+    const Batch part = load(source, done, std::min(batch, source.size() - done), dtype);
+    sums.add(job, output_of(model, part), part);
+  }
+  model.module->train();
+  return sums.means();
 }
 
 }  // namespace trireme

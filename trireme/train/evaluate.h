@@ -14,6 +14,12 @@ namespace trireme {
 Evaluation evaluate(Engine& engine, const Model& model, const Job& job, const Source& source,
                     int64_t batch, at::ScalarType dtype, Group& group);
 
+// The same in one process that has the whole model and asks nobody.
+Evaluation evaluate_alone(const Model& model, const Job& job, const Source& source, int64_t batch,
+                          at::ScalarType dtype);
+// The samples that an evaluation computes at once in a run with this global batch.
+int64_t evaluation_batch(int64_t batch);
+
 // The functions of the job, or their defaults.
 at::Tensor loss_of(const Job& job, const at::Tensor& output, const Batch& batch);
 int64_t correct_of(const Job& job, const at::Tensor& output, const Batch& batch);

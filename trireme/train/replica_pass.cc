@@ -129,9 +129,9 @@ void ReplicaRun::Impl::evaluate_now(int64_t epoch) {
   engine().prepare_to_read();
   const ParameterAverage::InUse averages(model_.average());
   const Autocast mixed(to_torch(options_.autocast));
-  const int64_t batch = std::max<int64_t>(1, std::min<int64_t>(options_.batch, 1024));
-  const Evaluation evaluation = evaluate(engine(), model_.model(), setting_.job, *setting_.test,
-                                         batch, to_torch(options_.dtype), group());
+  const Evaluation evaluation =
+      evaluate(engine(), model_.model(), setting_.job, *setting_.test,
+               evaluation_batch(options_.batch), to_torch(options_.dtype), group());
   listeners_.evaluated(
       {progress_.step, epoch, evaluation.loss, evaluation.accuracy, evaluation.samples});
 }

@@ -55,6 +55,7 @@ ReplicaRun::End ReplicaRun::Impl::run(ReplicaGroups groups) {
 // Releases everything that lasts only one generation, also of one that ended before bind().
 void ReplicaRun::Impl::unbind() {
   last_generation_ = world_.identity().generation;
+  evaluator_.end();
   if (before_round_) take_back_round();
   copies_.leave_generation();
   if (must_end()) {
@@ -83,6 +84,7 @@ bool ReplicaRun::Impl::bind(ReplicaGroups groups) {
   generation_.emplace(std::move(groups));
   const bool is_behind = progress_.step < world_.step_of_generation();
   if (standing_.has_state() && is_behind && !(kept_ && kept_->in_slices)) model_.put_aside();
+  if (this->group().rank() == 0) evaluator_.begin();
   make_engine();
   // If replicas differ, so does momentum, and parts of several ranks would not fit together.
   const bool are_equal = options_.local.steps <= 1 && strategy_.features.equal_replicas;
@@ -123,6 +125,10 @@ RunFacts ReplicaRun::Impl::facts_for_checkpoints() const {
   return {samples, options_.seed, options_.batch, std::move(config), model_.tensors().aliases};
 }
 
+bool ReplicaRun::Impl::user_wants_stop() const {
+  return listeners_.want_stop() || StopSignal::requested();
+}
+
 // COLLECTIVE.
 void ReplicaRun::Impl::make_engine() {
   EngineSetting setting =
@@ -135,7 +141,7 @@ void ReplicaRun::Impl::make_engine() {
   if (strategy_.features.servers) setting.servers = access_to_servers(world_, options_.ps);
   setting.enter = [this](Phase phase) { step_phase(phase); };
   setting.wishes = [this] {
-    return Wishes{listeners_.want_stop() || StopSignal::requested(), world_.regroup_wanted()};
+    return Wishes{user_wants_stop() || evaluator_.wants_stop(), world_.regroup_wanted()};
   };
   generation_->make_engine(strategy_, model_, std::move(setting));
   if (options_.ema_decay > 0) model_.begin_averages(options_.ema_decay, engine().state().tensors);
@@ -323,6 +329,11 @@ void ReplicaRun::Impl::finish() {
   listeners_.fit_ends();
   phase(Phase::idle);
   report_.complete(progress_, course_->length(), *generation_, model_, facts_of_generation());
+  evaluator_.ask();
+  report_.add_evaluator(group(), evaluator_, user_wants_stop());
+  if (result().report.stop_reason == kStoppedByEvaluator)
+    listeners_.tell(monitor::Message{
+        fmt::format("the evaluator stopped the run early, at step {}", progress_.step)});
   strike(Phase::idle, progress_.step);
   standing_.enter(Standing::finished);
 }

@@ -3,6 +3,7 @@
 #include <trireme/faults/injector.h>
 #include <trireme/parallel/own_pace.h>
 #include <trireme/train/course.h>
+#include <trireme/train/evaluator_watch.h>
 #include <trireme/train/generation.h>
 #include <trireme/train/listeners.h>
 #include <trireme/train/neighbour_copies.h>
@@ -93,6 +94,7 @@ struct ReplicaRun::Impl {
   bool is_over() const { return is_done() || progress_.stopping; }
   Group& group() const { return generation_->group(); }
   Engine& engine() const { return generation_->engine(); }
+  bool user_wants_stop() const;
   Json facts_of_generation() const;
   void phase(Phase phase, int64_t step) {
     if (setting_.leads_worker) world_.set_phase(phase, step);
@@ -122,6 +124,7 @@ struct ReplicaRun::Impl {
   RunReport report_;  // It measures the time from its start, to which the model belongs.
   ReplicaModel model_;
   Listeners listeners_;
+  EvaluatorWatch evaluator_{world_};  // Rank 0 watches.
   // The blocks of the model, as an engine has measured them.
   const std::shared_ptr<plan::MeasuredChain> measured_ = std::make_shared<plan::MeasuredChain>();
   std::optional<Course> course_;      // Exists from the first generation on.

@@ -19,6 +19,7 @@ Json Report::to_json() const {
                {"epochs", epochs},
                {"resumed_from_step", resumed_from_step},
                {"stopped", stopped},
+               {"stop_reason", stop_reason.empty() ? Json() : Json(stop_reason)},
                {"train_loss", number(train_loss)}};
   json["eval"] = eval ? Json{{"loss", number(eval->loss)},
                              {"accuracy", number(eval->accuracy)},
@@ -42,6 +43,7 @@ Json Report::to_json() const {
   json["bubble"] = bubble;
   json["roles"] = roles;
   json["parameter_server"] = parameter_server;
+  json["evaluator"] = evaluator;
   json["activation_bytes"] = Json::array();
   for (size_t rank = 0; rank < activation_bytes.size(); ++rank)
     json["activation_bytes"].push_back({{"measured", known(activation_bytes[rank])},

@@ -15,6 +15,9 @@ struct Evaluation {
   int64_t samples = 0;
 };
 
+// Report::stop_reason.
+inline const std::string kStoppedOnRequest = "request", kStoppedByEvaluator = "evaluator";
+
 struct Report {
   int64_t steps = 0;   // Committed steps, also those before a resume.
   int64_t epochs = 0;  // Finished epochs.
@@ -43,6 +46,7 @@ struct Report {
   Json mesh, bubble;            // Null, or those of Engine::facts_for_report().
   Json roles = Json::object();  // [role]: the number of its tasks.
   Json parameter_server;        // Null without servers; see docs/report.md.
+  Json evaluator;  // Null without an evaluator, or before its first evaluation is known.
   // [rank]: the largest number of bytes of activations that it held at once, what the plan of the
   // memory predicted (0: there is no plan), and the bytes of its parameters. 0: not known.
   std::vector<int64_t> activation_bytes, predicted_activation_bytes, parameter_bytes;
@@ -59,7 +63,8 @@ struct Report {
   std::string parameters_sha256;
   int64_t parameters = 0;
   int64_t resumed_from_step = 0;
-  bool stopped = false;  // The run was asked to stop before its end, and saved its state.
+  bool stopped = false;     // The run was asked to stop before its end, and saved its state.
+  std::string stop_reason;  // Of a run that was stopped: request or evaluator.
   // {generation, world_size, first_step, cause, lost_ranks, phase, seconds_to_first_step} for each
   // generation of an elastic job. Other jobs have one.
   Json generations = Json::array();

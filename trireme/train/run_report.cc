@@ -81,8 +81,6 @@ void RunReport::complete(const Progress& progress, const RunLength& length, Gene
   report.mesh = of_engine.value("mesh", Json());
   report.bubble = of_engine.value("bubble", Json());
   report.parameter_server = of_engine.value("parameter_server", Json());
-  report.roles = {{"worker", group.size()}};
-  if (const int servers = setting_.options.ps.servers; servers > 0) report.roles["ps"] = servers;
   report.parameters_sha256 = hash_of_parameters(generation.engine().state().tensors, group);
   add_memory(group, generation.engine().memory_use());
   report.train_loss = progress.mean_loss(generation.loader().batches_per_epoch());
@@ -90,6 +88,32 @@ void RunReport::complete(const Progress& progress, const RunLength& length, Gene
   if (group.rank() == 0) report.times = setting_.world.times();
   add_process_totals(group);
   result_.rank = group.rank();
+}
+
+void RunReport::add_evaluator(Group& group, const EvaluatorWatch& evaluator,
+                              bool user_wants_stop) {
+  Report& report = result_.report;
+  constexpr int64_t kUser = 1, kEvaluator = 2, kChief = 4;
+  const bool is_chief = setting_.leads_worker && setting_.world.identity().is_chief;
+  int64_t chiefs = 0, wishes = 0;
+  for (const int64_t of_rank : gather_numbers(
+           group, (user_wants_stop ? kUser : 0) | (evaluator.wants_stop() ? kEvaluator : 0) |
+                      (is_chief ? kChief : 0))) {
+    wishes |= of_rank;
+    if ((of_rank & kChief) != 0) ++chiefs;
+  }
+  report.roles = Json::object();
+  if (chiefs > 0) report.roles["chief"] = chiefs;
+  if (report.workers > chiefs) report.roles["worker"] = report.workers - chiefs;
+  if (const int servers = setting_.options.ps.servers; servers > 0) report.roles["ps"] = servers;
+  if (evaluator.has_evaluator()) report.roles["evaluator"] = 1;
+  const bool by_evaluator = (wishes & kEvaluator) != 0 && (wishes & kUser) == 0;
+  if (report.stopped) report.stop_reason = by_evaluator ? kStoppedByEvaluator : kStoppedOnRequest;
+  report.evaluator = evaluator.found();
+  if (report.evaluator.is_object()) {
+    report.evaluator.erase("stop");
+    report.evaluator["stopped_early"] = report.stopped && by_evaluator;
+  }
 }
 
 // The facts of the run that need no communication.

@@ -4,6 +4,7 @@
 #include <trireme/comm/world.h>
 #include <trireme/monitor/sink.h>
 #include <trireme/train/course.h>
+#include <trireme/train/evaluator_watch.h>
 #include <trireme/train/generation.h>
 #include <trireme/train/progress.h>
 #include <trireme/train/replica_run.h>
@@ -26,6 +27,8 @@ class RunReport : public monitor::EventSink {
   // run comes here again after a regrouping, if a worker was lost before all had finished.
   void complete(const Progress& progress, const RunLength& length, Generation& generation,
                 const ReplicaModel& model, const Json& generation_facts);
+  // COLLECTIVE. Adds the job's roles, why it stopped, and what rank 0 knows of the evaluator.
+  void add_evaluator(Group& group, const EvaluatorWatch& evaluator, bool user_wants_stop);
   const ReplicaResult& result() const { return result_; }
 
  private:

@@ -7,6 +7,7 @@
 #include <trireme/train/callback.h>
 #include <trireme/train/report.h>
 #include <trireme/train/trainer_options.h>
+#include <filesystem>
 #include <memory>
 #include <string>
 
@@ -53,6 +54,16 @@ class Trainer {
   // Error(invalid_argument) for a task that is no server of these options, and as World does.
   void serve(const Job& job, std::shared_ptr<const Source> train,
              std::shared_ptr<const Source> test = nullptr);
+
+  // For a side task of the role evaluator, instead of fit(): evaluates each new checkpoint in
+  // checkpoint.dir on `test`, until all workers have ended or this process is asked to stop, and
+  // then the newest. Adds a line for each to the file `curve`, tells options.sinks, and keeps the
+  // best checkpoint in checkpoint.dir/best. Goes on with the curve of a process before it. Throws
+  // Error(invalid_argument) for another task, without checkpoint.dir or test samples, and as World
+  // and checkpoints do.
+  void evaluate_checkpoints(const Job& job, std::shared_ptr<const Source> train,
+                            std::shared_ptr<const Source> test,
+                            const std::filesystem::path& curve);
 
  private:
   Report run(const Job& job, std::shared_ptr<const Source> train,

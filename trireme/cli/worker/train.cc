@@ -50,14 +50,29 @@ int coordinate(World& world) {
   return kExitOk;
 }
 
+int evaluate(World& world, const Config& config, Training training) {
+  if (training.options.checkpoint.dir.empty())
+    throw Error(ErrorCode::invalid_argument, "cli",
+                "checkpoint.dir and run.dir are empty, so the evaluator finds no checkpoints",
+                "checkpoint.dir, the same folder for worker 0 and the evaluator");
+  const EvaluatorFiles files = files_of_evaluator(config);
+  if (!files.events.empty())
+    training.options.sinks.push_back(monitor::make_tensorboard(files.events));
+  Trainer(world, training.options)
+      .evaluate_checkpoints(training.job, training.train, training.test, files.curve);
+  world.leave();
+  return kExitOk;
+}
+
 // A side task of the job.
-int serve(World& world, const Training& training) {
+int serve(World& world, const Config& config, const Training& training) {
   if (world.task().role == membership::kSchedulerRole) return coordinate(world);
+  if (world.task().role == membership::kEvaluatorRole) return evaluate(world, config, training);
   if (world.task().role != membership::kServerRole)
     throw Error(
         ErrorCode::unsupported, "cli",
         fmt::format("{} starts trireme train, which has no such role", world.task().name()),
-        "the roles worker and ps");
+        "the roles worker, ps and evaluator");
   Trainer(world, training.options).serve(training.job, training.train, training.test);
   world.leave();
   return kExitOk;
@@ -71,7 +86,7 @@ int train(const WorkerTrainArguments& arguments) {
   check_with_workers(config, world.workers());
   Training training = training_of(config);
   TrainerOptions& options = training.options;
-  if (!world.identity().is_worker()) return serve(world, training);
+  if (!world.identity().is_worker()) return serve(world, config, training);
   if (const char* started = std::getenv("TRIREME_STARTED"))
     std::from_chars(started, started + std::strlen(started), options.started_at);
   const RunFiles files = files_of_run(config);
@@ -82,7 +97,8 @@ int train(const WorkerTrainArguments& arguments) {
   const Report report = trainer.fit(training.job, training.train, training.test);
   if (world.worker() == 0 && !report.dismissed) tell(report, world, options.sinks, arguments);
   world.leave();
-  return report.stopped ? kExitStopped : kExitOk;
+  const bool was_asked = report.stopped && report.stop_reason != kStoppedByEvaluator;
+  return was_asked ? kExitStopped : kExitOk;
 }
 
 }  // namespace

@@ -1,0 +1,113 @@
+#include <trireme/config/row.h>
+#include <trireme/monitor/event_json.h>
+#include <trireme/train/evaluation_curve.h>
+#include <algorithm>
+#include <cmath>
+
+namespace trireme {
+
+config::Rows rows_of(const EvaluatorOptions*) {
+  using O = EvaluatorOptions;
+  return config::all_of<O>(
+      {config::row(&O::patience,
+                   {.name = "evaluator.patience",
+                    .meaning = "Evaluations in a row without an improvement after which the "
+                               "evaluator (--evaluator) stops the run; 0: it does not.",
+                    .range = config::at_least(0),
+                    .agreed = false}),
+       config::row(&O::minimum_change,
+                   {.name = "evaluator.minimum_change",
+                    .meaning = "A change of evaluator.measure that is not larger is no "
+                               "improvement for evaluator.patience.",
+                    .range = config::at_least(0),
+                    .agreed = false}),
+       config::row(&O::measure, {.name = "evaluator.measure",
+                                 .meaning = "The value by which the evaluator finds the best "
+                                            "checkpoint and improvements.",
+                                 .choices = config::one_of({"loss", "accuracy"}),
+                                 .agreed = false})});
+}
+
+std::filesystem::path best_dir(const std::filesystem::path& checkpoint_dir) {
+  return checkpoint_dir / "best";
+}
+
+void EvaluationCurve::add(const EvaluatedCheckpoint& evaluated) {
+  by_step_[evaluated.checkpoint.step] = evaluated;
+}
+
+void EvaluationCurve::skip(const FoundCheckpoint& checkpoint) {
+  skipped_[checkpoint.step] = checkpoint.written;
+}
+
+std::optional<FoundCheckpoint> EvaluationCurve::next(
+    const std::vector<FoundCheckpoint>& present) const {
+  std::optional<FoundCheckpoint> oldest;
+  for (const FoundCheckpoint& each : present) {
+    const auto skipped = skipped_.find(each.step);
+    if (skipped != skipped_.end() && skipped->second == each.written) continue;
+    const auto known = by_step_.find(each.step);
+    const bool is_newer = by_step_.empty() || each.step > by_step_.rbegin()->first;
+    const bool took_a_place = known != by_step_.end() && known->second.checkpoint != each;
+    if ((is_newer || took_a_place) && (!oldest || each.step < oldest->step)) oldest = each;
+  }
+  return oldest;
+}
+
+bool EvaluationCurve::has_value(const monitor::EvalRecord& found) const {
+  return std::isfinite(options_.measure == "accuracy" ? found.accuracy : found.loss);
+}
+
+bool EvaluationCurve::is_better(const monitor::EvalRecord& one, const monitor::EvalRecord& other,
+                                double by_more_than) const {
+  return options_.measure == "accuracy" ? one.accuracy - other.accuracy > by_more_than
+                                        : other.loss - one.loss > by_more_than;
+}
+
+const EvaluatedCheckpoint* EvaluationCurve::best() const {
+  const EvaluatedCheckpoint* best = nullptr;
+  for (const auto& [step, each] : by_step_)
+    if (has_value(each.found) && (!best || is_better(each.found, best->found, 0))) best = &each;
+  return best;
+}
+
+int64_t EvaluationCurve::without_improvement() const {
+  const monitor::EvalRecord* reference = nullptr;
+  int64_t count = 0;
+  for (const auto& [step, each] : by_step_) {
+    const bool improves =
+        has_value(each.found) &&
+        (!reference || is_better(each.found, *reference, options_.minimum_change));
+    if (improves) reference = &each.found;
+    count = improves ? 0 : count + 1;
+  }
+  return count;
+}
+
+Json EvaluationCurve::summary() const {
+  const EvaluatedCheckpoint* const found = best();
+  return {
+      {"evaluations", by_step_.size()},
+      {"newest_step", by_step_.empty() ? Json() : Json(by_step_.rbegin()->first)},
+      {"best_step", found ? Json(found->found.step) : Json()},
+      {"best_loss", found && std::isfinite(found->found.loss) ? Json(found->found.loss) : Json()},
+      {"best_accuracy", found ? Json(found->found.accuracy) : Json()}};
+}
+
+std::string EvaluationCurve::line_of(const EvaluatedCheckpoint& evaluated, double unix_seconds) {
+  Json json = monitor::to_json(evaluated.found, unix_seconds);
+  json["written"] = evaluated.checkpoint.written;
+  return monitor::to_line(json) + "\n";
+}
+
+std::optional<EvaluatedCheckpoint> EvaluationCurve::read(const std::string& line) {
+  const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object() || !json.contains("written") || !json["written"].is_number_integer())
+    return std::nullopt;
+  const auto event = monitor::event_of(json);
+  const auto* const found = event ? std::get_if<monitor::EvalRecord>(&*event) : nullptr;
+  if (!found) return std::nullopt;
+  return EvaluatedCheckpoint{{found->step, json["written"].get<int64_t>()}, *found};
+}
+
+}  // namespace trireme
