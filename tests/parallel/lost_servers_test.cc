@@ -391,6 +391,45 @@ TEST(LostServers, StepsTogetherGoOnWithTheLossesOfOneDevice) {
   }
 }
 
+// The state of a worker has no version of pieces whose server came back just before.
+TEST(LostServers, AGenerationThatBeginsAfterARestoreKeepsTheOptimizersState) {
+  const OptimizerFactory optimizer = SGD{.lr = 0.1, .momentum = 0.9};
+  for (int victim = 0; victim < 2; ++victim) {
+    const Shape shape{2, 2, 1};
+    MortalServers servers(2, options_of<Mlp>(shape, {Consistency::sync}, optimizer));
+    const auto groups = thread_groups(1);
+    const auto alone = find_strategy("one_device").make([&] {
+      EngineSetting setting = tests::setting_of(groups[0], std::make_shared<Mlp>(), optimizer);
+      setting.strategy = "one_device";
+      return setting;
+    }());
+    const auto net = std::make_shared<Mlp>();
+    ServerAccess access = access_to(servers, shape, {});
+    auto engine = engine_of(groups[0], net, access, optimizer);
+    const auto expect_step = [&](int step) {
+      EXPECT_NEAR(tests::take_step(*engine, data_of(kBatch, step), step + 1).loss,
+                  tests::take_step(*alone, data_of(kBatch, step), step + 1).loss, 1e-10)
+          << "server " << victim << ", step " << step;
+    };
+    for (int step = 0; step < 5; ++step) expect_step(step);
+    // The next step restores the server, after its update.
+    servers.kill(victim);
+    expect_step(5);
+    servers.start(victim);
+    std::this_thread::sleep_for(Milliseconds(120));
+    expect_step(6);
+    const EngineState state = engine->state();
+    const auto versions = state.counters.at("servers").at("versions");
+    EXPECT_EQ(versions.at(static_cast<size_t>(victim)), -1) << "it was restored";
+    ++access.generation;
+    const IncomingState incoming{state.counters, {}, /*model_is_new=*/false};
+    engine = engine_of(groups[0], net, access, optimizer);
+    engine->begin_load(incoming);
+    engine->end_load();
+    for (int step = 7; step < 12; ++step) expect_step(step);
+  }
+}
+
 TEST(LostServers, RanksAtTheirOwnPaceDoEachBatchOnce) {
   const std::vector<plan::ConsistencyOptions> modes = {{Consistency::async},
                                                        {Consistency::stale, 1},

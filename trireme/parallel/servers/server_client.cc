@@ -401,7 +401,7 @@ std::vector<int64_t> ServerClient::versions() const {
 void ServerClient::have_versions(const std::vector<int64_t>& versions) {
   for (size_t shard = 0; shard < versions.size(); ++shard)
     chains_.first(static_cast<int>(shard)).version = versions[shard];
-  newest_ = versions[0];
+  newest_ = *std::ranges::max_element(versions);
 }
 
 }  // namespace trireme

@@ -100,6 +100,9 @@ class ServerClient {
   void follow(const servers::ServerUpdate& update, Deadline deadline);
   // The newest parameters.
   void refresh(Deadline deadline);
+  // The same for pieces of which this worker has no version. The step to compute stays: servers
+  // that have it already leave it out when it comes again.
+  void pull_the_missing(Deadline deadline);
 
   // For workers that compute whole batches at their own pace (plan/lease_table.h). All workers
   // open a round alike; one that goes on in a later generation keeps its id.

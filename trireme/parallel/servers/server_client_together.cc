@@ -44,6 +44,16 @@ void ServerClient::follow(const servers::ServerUpdate& update, Deadline deadline
   if (compressed_) compressed_->commit();
 }
 
+void ServerClient::pull_the_missing(Deadline deadline) {
+  const int64_t newest = newest_;
+  chains_.without_the_lost(deadline, [&] {
+    std::vector<Link*> links = chains_.firsts();
+    std::erase_if(links, [](const Link* link) { return link->version >= 0; });
+    tell(links, Json::array(), deadline);
+  });
+  newest_ = newest;
+}
+
 void ServerClient::refresh(Deadline deadline) {
   chains_.without_the_lost(deadline, [&] { tell(chains_.firsts(), Json::array(), deadline); });
 }

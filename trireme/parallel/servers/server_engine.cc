@@ -185,7 +185,10 @@ void ServerEngine::begin_with_own_values() {
 // COLLECTIVE. Gets the parameters for the first step. If no state was loaded, training begins: the
 // servers may still have the model of workers that are all gone.
 void ServerEngine::begin() {
-  if (client_->versions()[0] >= 0) return;
+  const std::vector<int64_t> versions_here = client_->versions();
+  if (std::ranges::min(versions_here) >= 0) return;
+  // The state is that of the servers, but for pieces whose server was lost since they were pulled.
+  if (std::ranges::max(versions_here) >= 0) return client_->pull_the_missing(deadline());
   found_by_first(group(), [&] {
     const auto& versions = client_->versions_at_join();
     const bool are_new = std::ranges::count(versions, versions[0]) == std::ssize(versions) &&
