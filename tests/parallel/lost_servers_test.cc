@@ -1,10 +1,7 @@
 // Servers that are lost while workers train, and come back: nothing is lost, and nothing counts
 // twice.
-#include "server_job.h"
+#include "mortal_job.h"
 
-#include <trireme/parallel/own_pace.h>
-#include <trireme/parallel/servers/server_access.h>
-#include <trireme/parallel/servers/server_engine.h>
 // This header must come after those of torch.
 #include <gmock/gmock.h>
 
@@ -14,64 +11,16 @@
 
 #include "../base/expect_error.h"
 
-namespace trireme::lost_servers_test {
+namespace trireme::lost_servers {
 namespace {
 
 using plan::Consistency;
 using tests::data_of;
 using tests::Mlp;
-using tests::MortalServers;
 using tests::on_ranks;
-using tests::ServedNet;
-using tests::soon;
 using tests::thread_groups;
 
-constexpr int64_t kBatch = 24;
-
-struct Shape {
-  int servers = 2, replication = 2, workers = 2;
-};
-
-plan::PlacementPlan placement_of(const std::vector<NamedTensor>& parameters, const Shape& shape) {
-  return plan::plan_placement({specs_of(parameters), shape.servers, shape.replication});
-}
-
-template <typename Net>
-MortalServers::Make options_of(const Shape& shape, plan::ConsistencyOptions consistency,
-                               OptimizerFactory optimizer) {
-  return [=](int server) {
-    Net net;
-    return ParameterServerOptions{.placement = placement_of(state_of(net).parameters, shape),
-                                  .server = server,
-                                  .optimizer = optimizer,
-                                  .consistency = consistency,
-                                  .workers = shape.workers,
-                                  .refuses_nonfinite = false};
-  };
-}
-
 // ---- Workers with push and pull ----
-
-struct Worker {
-  Worker(const MortalServers& servers, const Shape& shape, int number, IsServerLost is_lost = {}) {
-    if (!is_lost) is_lost = [&](int server, int which) { return servers.is_lost(server, which); };
-    client = std::make_unique<ServerClient>(
-        servers.places(), servers.token,
-        ServerClientOptions{.placement = placement_of(state_of(net).parameters, shape),
-                            .worker = number,
-                            .is_lost = std::move(is_lost),
-                            .look = [] {}},
-        state_of(net).parameters, soon());
-  }
-  double backward(const tests::Data& data) {
-    net.zero_grad();
-    const at::Tensor loss = tests::cross_entropy(net.forward(data.x), data.y);
-    loss.backward();
-    return loss.item<double>();
-  }
-  ServedNet net;
-  std::unique_ptr<ServerClient> client;
-};
 
 // The mean losses of workers that share each batch, while `meanwhile` runs.
 std::vector<double> losses_of(MortalServers& servers, const Shape& shape, int steps,
@@ -279,31 +228,6 @@ TEST(LostServers, APushThatADeposedClockTookIsMadeAgain) {
 
 // ---- Engines ----
 
-ServerAccess access_to(MortalServers& servers, const Shape& shape,
-                       plan::ConsistencyOptions consistency) {
-  ServerAccess access;
-  access.options.servers = shape.servers;
-  access.options.replication = shape.replication;
-  access.options.consistency = consistency;
-  access.options.patience = Milliseconds(20000);
-  access.token = servers.token;
-  access.look = [] {};
-  access.find = [&](Deadline) { return servers.places(); };
-  access.find_again = [&](int server) { return servers.place(server); };
-  access.is_lost = [&](int server, int which) { return servers.is_lost(server, which); };
-  return access;
-}
-
-std::unique_ptr<Engine> engine_of(const std::shared_ptr<Group>& group,
-                                  const std::shared_ptr<Mlp>& net, const ServerAccess& access,
-                                  const OptimizerFactory& optimizer, double clip_norm = 0) {
-  EngineSetting setting = tests::setting_of(group, net, optimizer);
-  setting.strategy = "parameter_server";
-  setting.options.clip_norm = clip_norm;
-  setting.servers = std::make_shared<ServerAccess>(access);
-  return make_server_engine(setting);
-}
-
 // What the ranks have done, for the one that ends servers meanwhile.
 class Watch {
  public:
@@ -486,4 +410,4 @@ TEST(LostServers, RanksAtTheirOwnPaceDoEachBatchOnce) {
 }
 
 }  // namespace
-}  // namespace trireme::lost_servers_test
+}  // namespace trireme::lost_servers

@@ -24,6 +24,7 @@ CompressedPush::CompressedPush(const plan::CompressionOptions& options,
 
 void CompressedPush::encode(const std::vector<NamedTensor>& parameters) {
   const at::NoGradGuard no_grad;
+  is_pending_ = true;
   for (size_t i = 0; i < pieces_.size(); ++i) {
     const plan::ServerPiece& piece = pieces_[i];
     const at::Tensor& gradient = parameters[static_cast<size_t>(piece.tensor)].tensor.grad();

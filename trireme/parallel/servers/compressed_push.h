@@ -6,6 +6,7 @@
 #include <trireme/plan/placement_plan.h>
 #include <cstddef>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace trireme::servers {
@@ -21,14 +22,18 @@ class CompressedPush {
   void encode(const std::vector<NamedTensor>& parameters);
   // Empty: there is no gradient. `piece`: its place in PlacementPlan::pieces.
   std::span<const std::byte> of(size_t piece) const { return codes_[piece]; }
-  // The push counts: what it left out is added to the next one.
-  void commit() { std::swap(kept_, left_); }
+  // The push that was encoded last counts: what it left out is added to the next one. Again, it
+  // changes nothing.
+  void commit() {
+    if (std::exchange(is_pending_, false)) std::swap(kept_, left_);
+  }
 
  private:
   compression::PushCodec codec_;
   std::vector<plan::ServerPiece> pieces_;
   std::vector<std::vector<std::byte>> codes_;    // [piece]
   std::vector<std::vector<float>> kept_, left_;  // [piece]; empty: nothing was left out.
+  bool is_pending_ = false;                      // A push was encoded since the last commit().
 };
 
 }  // namespace trireme::servers

@@ -175,6 +175,7 @@ void ParameterServer::Impl::handle(net::Request message, net::Responder responde
       write_state(message, text_in(request));
       responder.reply({encode(ServerReply{}), {}});
       break;
+    case ServerCall::decisions: responder.reply({encode(decisions_asked_for(request)), {}}); break;
     case ServerCall::facts: {
       const std::lock_guard lock(mutex);
       responder.reply(
@@ -202,11 +203,20 @@ void ParameterServer::Impl::follow_and_answer(const ServerRequest& request,
     pull(request, std::move(responder));
 }
 
+ServerReply ParameterServer::Impl::decisions_asked_for(const ServerRequest& request) {
+  const std::lock_guard lock(mutex);
+  const Json updates = decisions_for(request);
+  return {.version = version, .text = updates.is_null() ? "" : Json{{"updates", updates}}.dump()};
+}
+
 // A worker calls the first server of the chain that the job has not lost.
 void ParameterServer::Impl::become_clock(const ServerRequest& request) {
   const std::lock_guard lock(mutex);
   if (!std::exchange(is_clock, true)) {
-    ++term;
+    // Each place of the chain has terms of its own: two copies that become the clock one after the
+    // other may not have heard of each other.
+    do ++term;
+    while (term % options.placement.facts.replication != place);
     term_from = version;
   }
   if (term == 0) return;
@@ -236,7 +246,10 @@ bool ParameterServer::Impl::handle_of_clock(const ServerRequest& request,
     push(request, message);
     reply({.version = -1, .clock = request.clock + 1});
   }
-  if (request.call == ServerCall::leave) leave(request.worker), reply({});
+  if (request.call == ServerCall::leave) {
+    leave(request.worker);
+    reply(decisions_asked_for(request));
+  }
   if (request.call == ServerCall::open_round) reply(open_round(request));
   if (request.call == ServerCall::skip) skip(request), reply({});
   if (request.call == ServerCall::pull) pull(request, std::move(responder));

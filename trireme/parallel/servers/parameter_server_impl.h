@@ -68,6 +68,9 @@ struct ParameterServer::Impl {
     bool stops = false, regroups = false;
   };
 
+  static Json to_json(const Round& round);
+  static Round round_in(const at::Tensor& bytes);
+
   // parameter_server.cc: calls.
   net::Placement place_for(const net::Head& head);
   void handle(net::Request request, net::Responder responder);
@@ -77,6 +80,7 @@ struct ParameterServer::Impl {
   void begin_generation(int generation, int workers);
   bool initialise(const net::Request& message);  // False if there were values before.
   void follow_and_answer(const servers::ServerRequest& request, net::Responder& responder);
+  servers::ServerReply decisions_asked_for(const servers::ServerRequest& request);
   void become_clock(const servers::ServerRequest& request);
   void check_worker(const servers::ServerRequest& request) const;
   // Throws Error(invalid_argument) unless the tensors are those that the call has.
@@ -92,6 +96,7 @@ struct ParameterServer::Impl {
   void note_origin(const servers::ServerRequest& request, Push& push) const;
   void judge(const servers::PushId& id, Push push);
   void judge_held(const servers::ServerRequest& request);
+  Json decisions_for(const servers::ServerRequest& request);
   bool follow(const std::vector<servers::ServerUpdate>& updates);
   void decide(servers::ServerUpdate update);
   void decide_gathered();
@@ -145,6 +150,7 @@ struct ParameterServer::Impl {
   std::map<servers::PushId, Push> held;
   std::set<servers::PushId> gathered;  // The clock: those that wait for others of their step.
   std::deque<servers::ServerUpdate> decided;  // The newest ones.
+  int64_t followed = -1;                      // All servers have the updates up to this one.
   std::map<int, Pulled> pulled;               // [worker]
   Round round;
   std::list<Waiting> waiting;

@@ -105,11 +105,8 @@ bool ParameterServer::Impl::has_to_wait(const Waiting& each, Json& told) {
   } else if (!may_begin) {
     return true;
   }
-  if (each.request.follows < -1) return false;
-  std::vector<servers::ServerUpdate> updates;
-  for (const servers::ServerUpdate& update : decided)
-    if (update.number > each.request.follows) updates.push_back(update);
-  told["updates"] = to_json(updates);
+  if (Json updates = decisions_for(each.request); !updates.is_null())
+    told["updates"] = std::move(updates);
   return false;
 }
 

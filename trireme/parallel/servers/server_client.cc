@@ -167,10 +167,12 @@ void ServerClient::initialise(Deadline deadline) {
           message_of(parameters_[static_cast<size_t>(piece.tensor)].tensor, piece));
     return message;
   };
+  bool are_ours = false;  // A call that is made again finds its own values.
   chains_.without_the_lost(deadline, [&] {
     Link& judge = chains_.first(0);
     const net::Reply reply = ask_one("first values", judge, deadline, values_for(judge));
-    if (servers::decode_reply(reply.header).is_unchanged) return;
+    are_ours = are_ours || !servers::decode_reply(reply.header).is_unchanged;
+    if (!are_ours) return;
     ask("first values", chains_.all_copies(), deadline, values_for);
     std::vector<Link*> others = chains_.firsts();
     others.erase(others.begin());
@@ -226,7 +228,7 @@ Json ServerClient::pull_from_clock(net::Message message, const std::string& wish
       take_parameters(clock, told);
       const Json text = told.text.empty() ? Json::object() : Json::parse(told.text);
       if (text.contains("updates")) bring(text["updates"], deadline);
-      clock_ = told.clock;
+      clock_ = unsettled_ = told.clock;
       return text;
     }
     if (options_.look) options_.look();
@@ -253,22 +255,34 @@ std::string newer_than(int64_t told, const Json& updates) {
 
 // The others make the updates that the clock has decided on. Its copies hear of a decision before
 // anybody acts by it: if the clock is lost, either one of them has the decision, or it never
-// happened and the worker pushes again.
-void ServerClient::bring(const Json& updates, Deadline deadline) {
-  tell(chains_.copies_of(0), updates, deadline);
+// happened and the worker pushes again. They hear of it in the order of the chain: one that has
+// become the clock refuses it before those behind it follow.
+void ServerClient::bring(const Json& updates, Deadline deadline, bool pulls) {
+  for (Link* const copy : chains_.copies_of(0)) tell({copy}, updates, deadline);
   std::vector<Link*> others = chains_.all();
   std::erase_if(others, [](const Link* link) { return link->shard == 0; });
-  tell(others, updates, deadline);
+  tell(others, updates, deadline, pulls);
 }
 
-// Copies that have all decisions need no call; the first ones answer with parameters.
-void ServerClient::tell(std::vector<Link*> links, const Json& updates, Deadline deadline) {
-  const auto is_copy = [&](const Link* link) { return link != &chains_.first(link->shard); };
+// The decisions in an answer of the clock, without a pull.
+void ServerClient::bring_from(const net::Reply& reply, Deadline deadline) {
+  const std::string text = servers::decode_reply(reply.header).text;
+  if (!text.empty()) bring(Json::parse(text).at("updates"), deadline, /*pulls=*/false);
+}
+
+// The first ones answer with parameters if this worker pulls; others that have all decisions need
+// no call.
+void ServerClient::tell(std::vector<Link*> links, const Json& updates, Deadline deadline,
+                        bool pulls) {
+  const auto gives_none = [&](const Link* link) {
+    return !pulls || link != &chains_.first(link->shard);
+  };
   std::erase_if(links, [&](const Link* link) {
-    return is_copy(link) && newer_than(link->told, updates).empty();
+    return gives_none(link) && newer_than(link->told, updates).empty();
   });
   const auto replies = ask("decisions", links, deadline, [&](const Link& link) {
     ServerRequest request = request_of(ServerCall::follow, link);
+    request.to_copy = gives_none(&link);
     const std::string text = newer_than(link.told, updates);
     request.text = text;
     return net::Message{encode(request), {}};
@@ -276,7 +290,7 @@ void ServerClient::tell(std::vector<Link*> links, const Json& updates, Deadline 
   for (size_t i = 0; i < links.size(); ++i) {
     const ServerReply told = servers::decode_reply(replies[i].header);
     if (told.is_deposed) chains_.leave_deposed_clock();
-    if (is_copy(links[i]))
+    if (gives_none(links[i]))
       links[i]->told = std::max(links[i]->told, told.version);
     else
       take_parameters(*links[i], told);
@@ -289,6 +303,7 @@ void ServerClient::hold_at(const std::vector<Link*>& links, int64_t clock, int64
   ask("push", links, deadline, [&](const Link& link) {
     ServerRequest request = request_of(ServerCall::hold, link);
     request.clock = clock;
+    request.follows = unsettled_;
     request.samples = samples;
     return gradients_for(link, request, text);
   });
@@ -297,13 +312,18 @@ void ServerClient::hold_at(const std::vector<Link*>& links, int64_t clock, int64
 ServerRequest ServerClient::waiting_request(ServerCall call) const {
   ServerRequest request = request_of(call, chains_.chain(0).front());
   if (options_.look) request.wait_ms = kLookMilliseconds;
+  request.follows = told_to_all();
+  return request;
+}
+
+// The newest decision that all but the clock have, as a request has it.
+int64_t ServerClient::told_to_all() const {
   std::optional<int64_t> least;
   for (int shard = 0; shard < chains_.shards(); ++shard)
     for (const Link& link : chains_.chain(shard))
       if (&link != &chains_.chain(0).front())
         least = std::min(least.value_or(link.told), link.told);
-  if (least) request.follows = *least;
-  return request;
+  return least.value_or(ServerRequest().follows);
 }
 
 int64_t ServerClient::pull(Deadline deadline) {
@@ -376,8 +396,17 @@ void ServerClient::tell_clocks(ServerCall call, const char* name, const std::str
   });
 }
 
+// The decisions about this worker's last push, which no pull of its own brings to the others.
 void ServerClient::leave(Deadline deadline) {
-  tell_clocks(ServerCall::leave, "leave", {}, deadline);
+  chains_.without_the_lost(deadline, [&] {
+    Link& clock = chains_.first(0);
+    ServerRequest request = request_of(ServerCall::leave, clock);
+    request.follows = told_to_all();
+    bring_from(ask_one("leave", clock, deadline, {encode(request), {}}), deadline);
+    ask("leave", chains_.copies_of(0), deadline, [&](const Link& link) {
+      return net::Message{encode(request_of(ServerCall::leave, link)), {}};
+    });
+  });
 }
 
 std::vector<Json> ServerClient::facts(Deadline deadline) {

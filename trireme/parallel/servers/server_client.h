@@ -83,6 +83,7 @@ class ServerClient {
   // Sends the gradients of the step that was begun last; `samples` are those whose mean they are,
   // and with 0 there are no gradients. Throws Error(corrupt) for one with NaN or infinity.
   // A parameter without gradient does not change. Calling it again after an error counts once.
+  // Several pushes without a pull in between stay in the servers' memory until the pull.
   void push(int64_t samples, Deadline deadline);
   // Both at once: a push, and a pull of the next step.
   int64_t push_pull(int64_t samples, Deadline deadline);
@@ -168,8 +169,11 @@ class ServerClient {
   Json pull_from_clock(net::Message message, const std::string& wish, Deadline deadline);
   Json push_and_pull(int64_t samples, const std::string& text, const std::string& wish,
                      Deadline deadline);
-  void bring(const Json& updates, Deadline deadline);
-  void tell(std::vector<Link*> links, const Json& updates, Deadline deadline);
+  void bring(const Json& updates, Deadline deadline, bool pulls = true);
+  void tell(std::vector<Link*> links, const Json& updates, Deadline deadline, bool pulls = true);
+  void bring_from(const net::Reply& reply, Deadline deadline);
+  int64_t told_to_all() const;
+  void bring_those_that_some_lack(Deadline deadline);
   void tell_clocks(servers::ServerCall call, const char* name, const std::string& text,
                    Deadline deadline);
   ServerTurn turn_in(const Json& told) const;
@@ -186,6 +190,7 @@ class ServerClient {
   std::vector<int64_t> at_join_;
   bool has_a_blank_server_ = false;
   int64_t clock_ = 0;
+  int64_t unsettled_ = 0;     // All servers know what became of the pushes of the steps before it.
   int64_t newest_ = -1;       // The newest update of which this worker has parameters.
   bool compensates_ = false;  // Pushes bring the parameters with which they were computed.
 };

@@ -156,7 +156,18 @@ void ServerClient::use(const ServerPlaces& places, Deadline deadline) {
   chains_.require_all_chains();
 }
 
+// Some servers lack decisions that a lost worker took to others alone. A server that gets the
+// pieces of those would lack the pushes too.
+void ServerClient::bring_those_that_some_lack(Deadline deadline) {
+  chains_.without_the_lost(deadline, [&] {
+    ServerRequest request = request_of(ServerCall::decisions, chains_.first(0));
+    request.follows = told_to_all();
+    bring_from(ask_one("decisions", chains_.first(0), deadline, {encode(request), {}}), deadline);
+  });
+}
+
 void ServerClient::restore(int server, const ServerPlace& place, Deadline deadline) {
+  bring_those_that_some_lack(deadline);
   adopt(server, place, deadline);
   try {
     for (Link* const link : chains_.links_of(server))

@@ -12,6 +12,7 @@ void ServerClient::hold(int64_t samples, Deadline deadline) {
     if (at::Tensor& gradient = parameter.tensor.mutable_grad(); gradient.defined())
       gradient = gradient.contiguous();
   if (compressed_ && samples > 0) compressed_->encode(parameters_);
+  unsettled_ = newest_ + 1;
   chains_.without_the_lost(deadline,
                            [&] { hold_at(chains_.all(), newest_ + 1, samples, {}, deadline); });
 }

@@ -122,7 +122,8 @@ class ServerEngine : public Engine, private OwnPace {
   RoundEnd round(const RoundRequest& request) override;
   std::optional<double> compute(const Batch& batch, int passes);
   void clip_alone();
-  void require_servers_with(const std::vector<int64_t>& versions);
+  void restore_after_step();
+  bool require_servers_with(const std::vector<int64_t>& versions);
   void write_own_state() {
     client_->write_state(trireme::state_of(*optimizer_, model_.parameters), deadline());
   }
@@ -146,6 +147,7 @@ class ServerEngine : public Engine, private OwnPace {
   std::unique_ptr<ServerClient> client_;
   ServerRestorer restorer_;
   bool writes_ = false;  // The state that is being loaded is for the servers.
+  std::exception_ptr failed_restore_;
   bool torn_ = false;
 };
 
@@ -226,6 +228,7 @@ bool ServerEngine::gradients_are_finite() const {
 // All gradients are on the servers before the ranks learn the facts of the step. So each of them
 // knows then that the update can be made, and any of them brings it about.
 StepOutcome ServerEngine::step(const StepRequest& request) {
+  if (failed_restore_) std::rethrow_exception(std::exchange(failed_restore_, {}));
   const Traffic before = group().traffic();
   begin();
   Contribution mine;
@@ -257,11 +260,21 @@ StepOutcome ServerEngine::step(const StepRequest& request) {
     for (const plan::ServerPiece& piece : pieces) outcome.updated_elements += piece.count;
   }
   clear_gradients();
-  if (restores) restorer_.restore(*client_, group(), deadline());
+  if (restores) restore_after_step();
   const Traffic sent = group().traffic() - before;
   outcome.operations = sent.operations;
   outcome.bytes_sent = sent.bytes_sent;
   return outcome;
+}
+
+// The step is done. An error is one of the next step, which would else be taken from a state that
+// has this one.
+void ServerEngine::restore_after_step() {
+  try {
+    restorer_.restore(*client_, group(), deadline());
+  } catch (const std::exception&) {
+    failed_restore_ = std::current_exception();
+  }
 }
 
 // The same on all ranks.
@@ -341,25 +354,29 @@ void ServerEngine::begin_load(const IncomingState& incoming) {
     broadcast_tensors(group(), model_.buffers);
   } else if (const Json own = incoming.counters.value("servers", Json()); own.is_object()) {
     const auto versions = own.at("versions").get<std::vector<int64_t>>();
-    require_servers_with(versions);
+    writes_ = require_servers_with(versions);
     client_->have_versions(versions);
   }
   optimizer_view_.begin_load(incoming.counters, incoming.tensors);
 }
 
-// COLLECTIVE. A server that was replaced has nothing, and all go back to a checkpoint.
-void ServerEngine::require_servers_with(const std::vector<int64_t>& versions) {
-  const Json lost = found_by_first(group(), [&] {
+// COLLECTIVE. If servers that were replaced were the only ones with some pieces, all go back to a
+// checkpoint. Before the first update the worker has all that such a server had: returns true, and
+// the servers get it.
+bool ServerEngine::require_servers_with(const std::vector<int64_t>& versions) {
+  const Json found = found_by_first(group(), [&] {
+    const std::vector<int64_t>& at_join = client_->versions_at_join();
     int count = 0;
-    for (size_t i = 0; i < versions.size(); ++i)
-      count += client_->versions_at_join()[i] < versions[i];
-    return Json(count);
+    for (size_t i = 0; i < versions.size(); ++i) count += at_join[i] < versions[i];
+    const bool are_first = std::ranges::max(at_join) == 0 && client_->has_a_blank_server();
+    return Json{{"lost", count}, {"writes", are_first}};
   });
-  if (lost == 0) return;
+  const int lost = found.at("lost");
+  if (lost == 0) return found.at("writes");
   torn_ = true;
   throw Error(ErrorCode::peer_lost, "parallel",
-              fmt::format("{} of {} parameter servers have lost their part of the model",
-                          lost.get<int>(), versions.size()),
+              fmt::format("{} of {} parameter servers have lost their part of the model", lost,
+                          versions.size()),
               "nothing: the job continues from the newest checkpoint");
 }
 

@@ -1,6 +1,7 @@
 // Parameter servers: state for checkpoints, and rounds of batches.
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 
 #include <fmt/format.h>
@@ -23,7 +24,32 @@ net::Message::Tensor note_of(const NamedTensor& named) {
           named.tensor.const_data_ptr()};
 }
 
+// The tensor in which a round travels: it may be too large for a header.
+constexpr const char* kRound = "round";
+
+at::Tensor as_bytes(const Json& json) {
+  const std::string text = json.dump();
+  const at::Tensor bytes = at::empty({std::ssize(text)}, at::kByte);
+  std::memcpy(bytes.mutable_data_ptr(), text.data(), text.size());
+  return bytes;
+}
+
 }  // namespace
+
+Json ParameterServer::Impl::to_json(const Round& round) {
+  return {{"id", round.id},
+          {"leases", round.leases.to_json()},
+          {"counted", round.counted},
+          {"stops", round.stops},
+          {"regroups", round.regroups}};
+}
+
+ParameterServer::Impl::Round ParameterServer::Impl::round_in(const at::Tensor& bytes) {
+  const auto* const text = bytes.const_data_ptr<uint8_t>();
+  const Json json = Json::parse(text, text + bytes.numel());
+  return {json.at("id"), plan::LeaseTable::from_json(json.at("leases")), json.at("counted"),
+          json.at("stops"), json.at("regroups")};
+}
 
 // The state is copied first, so that it is that of one version, and updates do not wait for the
 // reader. Another server of the chain needs the clock too.
@@ -44,6 +70,7 @@ void ParameterServer::Impl::read_state(const Json& wish, net::Responder& respond
       tensors.push_back({each.name, each.tensor.detach().clone()});
     for (const NamedTensor& each : state.tensors)
       tensors.push_back({each.name, each.tensor.detach().clone()});
+    if (wish.contains("place")) tensors.push_back({kRound, as_bytes(to_json(round))});
     reply.version = version;
     reply.compensates = compensates;
   }
@@ -76,10 +103,12 @@ void ParameterServer::Impl::write_state(const net::Request& message, const Json&
     const auto own = by_name.extract(shard.parameters()[i].name);
     std::memcpy(shard.data(i), own.mapped().const_data_ptr(), shard.bytes(i));
   }
+  const auto round_of_chain = by_name.extract(kRound);
   for (auto& [name, tensor] : by_name) state.tensors.push_back({name, tensor});
   if (!state.kind.empty()) shard.load_optimizer_state(state);
   has_values = true;
   version = text.at("version");
+  values_version = -1;
   term = 0;
   is_clock = owner == 0 && place == 0;
   if (text.contains("clock")) {
@@ -94,7 +123,7 @@ void ParameterServer::Impl::write_state(const net::Request& message, const Json&
   gathered.clear();
   decided.clear();
   pulled.clear();
-  round = Round();
+  round = round_of_chain.empty() ? Round() : round_in(round_of_chain.mapped());
 }
 
 ServerReply ParameterServer::Impl::open_round(const ServerRequest& request) {

@@ -110,16 +110,21 @@ ParameterServer::Impl::Push ParameterServer::Impl::push_in(const ServerRequest& 
   return push;
 }
 
-// A worker has brought the decision about its last step everywhere before it holds the next one,
-// so its earlier pushes are not needed.
+// The worker says which of its earlier pushes are not needed any more, because all servers know
+// what became of them. A push of a connection that broke may come behind later ones: then the
+// worker made this call again long ago.
 void ParameterServer::Impl::hold(const ServerRequest& request, const net::Request& message) {
   Push push = push_in(request, message);
   const std::lock_guard lock(mutex);
   check_worker(request);  // A generation may have begun since the call came.
   note_origin(request, push);
   const PushId id = id_of(request);
+  const auto is_its = [&](const PushId& other) {
+    return other.generation == id.generation && other.worker == id.worker;
+  };
+  if (const auto later = held.upper_bound(id); later != held.end() && is_its(later->first)) return;
   std::erase_if(held, [&](const auto& each) {
-    return each.first.generation == id.generation && each.first.worker == id.worker;
+    return is_its(each.first) && each.first.clock < request.follows;
   });
   ++facts.pushes;
   held[id] = std::move(push);
@@ -155,13 +160,30 @@ void ParameterServer::Impl::judge(const PushId& id, Push push) {
   end_round_if_last();
 }
 
-// A copy that has become the clock: the worker pushed before it asks for the next step, and the
-// clock of then is lost with its decision.
+// A copy that has become the clock: the worker pushed before it asks for the next step or leaves,
+// and the clock of then is lost with its decisions.
 void ParameterServer::Impl::judge_held(const ServerRequest& request) {
-  if (request.call != servers::ServerCall::pull || !has_values) return;
-  const PushId last{request.generation, request.worker, request.clock - 1};
-  if (gathered.contains(last)) return;
-  if (auto found = held.extract(last); !found.empty()) judge(last, std::move(found.mapped()));
+  const bool has_pushed =
+      request.call == servers::ServerCall::pull || request.call == servers::ServerCall::leave;
+  if (!has_pushed || !has_values) return;
+  std::vector<PushId> pushes;
+  if (!clock.has(request.worker)) return;  // It has left before.
+  for (const auto& [id, push] : held)
+    if (id.generation == request.generation && id.worker == request.worker &&
+        id.clock < request.clock && !gathered.contains(id))
+      pushes.push_back(id);
+  for (const PushId& id : pushes) judge(id, std::move(held.extract(id).mapped()));
+}
+
+// The decisions that some server may lack, as far as this worker and the others know; null: the
+// worker does not want them.
+Json ParameterServer::Impl::decisions_for(const ServerRequest& request) {
+  if (request.follows < -1) return {};
+  followed = std::max(followed, request.follows);
+  std::vector<ServerUpdate> updates;
+  for (const ServerUpdate& update : decided)
+    if (update.number > followed) updates.push_back(update);
+  return servers::to_json(updates);
 }
 
 // The clock: the last pushes of a round have nobody to wait for.
@@ -214,6 +236,11 @@ void ParameterServer::Impl::require_pushes_of(const ServerUpdate& update) const 
     throw Error(ErrorCode::corrupt, "parallel",
                 fmt::format("update {} for server {}, which has made {}", update.number,
                             options.server, version),
+                "the newest checkpoint: run the job again");
+  if (!has_values)
+    throw Error(ErrorCode::corrupt, "parallel",
+                fmt::format("update {} for server {}, which has no values yet", update.number,
+                            options.server),
                 "the newest checkpoint: run the job again");
   for (const PushId& id : update.pushes)
     if (!held.contains(id))

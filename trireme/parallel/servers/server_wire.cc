@@ -107,7 +107,7 @@ std::string encode(const ServerRequest& request) {
 ServerRequest decode_request(std::string_view header) {
   const auto bytes = bytes_in<RequestBytes>(header, kServer);
   if (bytes.call < static_cast<uint8_t>(ServerCall::join) ||
-      bytes.call > static_cast<uint8_t>(ServerCall::skip))
+      bytes.call > static_cast<uint8_t>(ServerCall::decisions))
     throw Error(ErrorCode::corrupt, "parallel",
                 fmt::format("a parameter server has no call {}", bytes.call));
   return {static_cast<ServerCall>(bytes.call),

@@ -29,6 +29,7 @@ enum class ServerCall : uint8_t {
   facts,       // Text of the answer: the counts of the server.
   open_round,  // Server 0. Text: the round's id and its number of leases.
   skip,        // Server 0: the batch of a lease counts as used, without an update.
+  decisions,   // Text of the answer: the decided updates that some server may lack.
 };
 
 // One worker's push, among all of the job.
@@ -87,7 +88,9 @@ struct ServerRequest {
   int64_t clock = 0;    // push, hold: the step of the gradients. pull: the step to begin.
   int64_t samples = 0;  // push, hold: the samples whose mean the gradients are.
   int64_t known = -1;   // pull, follow: the version that the worker has; -1: none.
-  // pull: the answer has the decisions since this version, which may be -1; -2: it has none.
+  // pull, leave, decisions: all other servers have the decisions up to this version, which may be
+  // -1, and the answer has the later ones; -2: it has none. hold: pushes of earlier steps than
+  // this one are not needed any more.
   int64_t follows = -2;
   int32_t wait_ms = 0;  // pull: answer is_early after this time; 0: wait with patience.
   int shard = 0;        // The pieces of this server's place in the placement, or copies of them.
