@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ElementTree
 
 from support import ROOT, SystemTest
 
-SLOW_MS = 50
+SLOW_MS = 30
 STEPS_OF_EPOCH = 22
 
 
@@ -38,7 +38,8 @@ class Learning(SystemTest):
         self.assertLess(svg.stat().st_size, 60_000)
         texts = [text.text for text in
                  ElementTree.parse(svg).iter("{http://www.w3.org/2000/svg}text")]
-        for part in ("epochs", "seconds", "held-out accuracy", "held-out loss", "1 worker", "async"):
+        for part in ("epochs", "seconds", "held-out accuracy", "held-out loss", "1 worker",
+                     "async"):
             self.assertIn(part, texts)
 
     def test_wrong_input_is_refused_before_a_job_starts(self):
