@@ -26,7 +26,7 @@ ReplicaRun::Impl::Impl(const ReplicaSetting& setting)
 
 ReplicaRun::End ReplicaRun::Impl::run(ReplicaGroups groups) {
   const bool goes_on = bind(std::move(groups));
-  const bool begins_to_tell = listeners_.begin_to_tell();
+  const bool begins_to_tell = took_over_ = listeners_.begin_to_tell();
   if (begins_to_tell) announce_start();
   go_on(begins_to_tell);
   // A newcomer may not meet the others after its callbacks: they have started before.
@@ -261,6 +261,7 @@ bool ReplicaRun::Impl::resume(bool goes_back) {
   progress_.position = loader.position();
   if (found->from_copies) from_checkpoint_ = FromCheckpoint{"resume", ""};
   if (found->from_memory) return found->goes_on;
+  announced_ = {};  // The batches of the round are computed again.
   from_checkpoint_ = FromCheckpoint{goes_back ? "rollback" : "resume", found->path};
   if (course_->length().is_exceeded(progress_) && generation_->is_first())
     log_warning("the checkpoint is at step {}, beyond the {} steps asked for: nothing is trained",
