@@ -22,6 +22,7 @@
 #include <trireme/plan/strategy.h>
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <utility>
 
 namespace trireme {
@@ -78,6 +79,11 @@ class ServerEngine : public Engine, private OwnPace {
   at::Tensor evaluate(const Batch& batch) override { return output_of(setting_.model, batch); }
   DataShare data_share() const override { return {group().rank(), group().size()}; }
 
+  // The optimizer's state stays on the servers.
+  void prepare_to_evaluate() override {
+    client_->refresh(deadline());
+    broadcast_tensors(group(), model_.buffers);
+  }
   void prepare_to_read() override {
     load_state(*optimizer_, model_.parameters, client_->read_state(deadline()));
     broadcast_tensors(group(), model_.buffers);
@@ -162,6 +168,7 @@ void ServerEngine::connect() {
                                   .workers = group().size(),
                                   .compression = setting_.options.compression,
                                   .is_lost = access_.is_lost,
+                                  .why_lost = access_.why_lost,
                                   .look = access_.look};
       client_ =
           std::make_unique<ServerClient>(access_.find(limit), access_.token, std::move(options),
@@ -396,7 +403,13 @@ Json ServerEngine::facts_for_report() {
     const std::vector<Json> all = client_->facts(deadline());
     const Json& first = all.at(0);
     int64_t failovers = 0;
-    for (const Json& each : all) failovers += each.at("failovers").get<int64_t>();
+    std::map<int, double> cpu_seconds;  // [server]
+    for (const Json& each : all) {
+      failovers += each.at("failovers").get<int64_t>();
+      cpu_seconds[each.at("server")] = each.at("cpu_seconds");
+    }
+    double all_cpu_seconds = 0;
+    for (const auto& [server, seconds] : cpu_seconds) all_cpu_seconds += seconds;
     return Json{{"parameter_server",
                  {{"servers", plan_.servers->facts.servers},
                   {"pushes", first.at("pushes")},
@@ -405,7 +418,8 @@ Json ServerEngine::facts_for_report() {
                   {"updates", first.at("updates")},
                   {"staleness", first.at("staleness")},
                   {"replication", plan_.servers->facts.replication},
-                  {"failovers", failovers}}}};
+                  {"failovers", failovers},
+                  {"cpu_seconds", all_cpu_seconds}}}};
   });
 }
 
