@@ -166,8 +166,7 @@ Verdict verdict_on(const JobEnd& job) {
     return of_no_generation(*job.failure);
   // A worker that ends with a code of its own does so because of no other: a lost one makes it end
   // with 138.
-  const bool has_own_cause =
-      cause && (!job.workers[*cause].end.by_signal || killed_from_outside);
+  const bool has_own_cause = cause && (!job.workers[*cause].end.by_signal || killed_from_outside);
   if (!has_own_cause && !asked_to_stop && has_unexplained_lost_worker(job))
     return of_lost_worker(job);
   if (cause) return of_failure(job.workers[*cause], job);
