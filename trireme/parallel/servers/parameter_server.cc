@@ -362,8 +362,11 @@ const std::shared_ptr<ParameterServer::Impl>& ParameterServer::impl_of(
 
 ParameterServer::Impl& ParameterServer::clock() const {
   const auto found = impls_.find(0);
-  if (found == impls_.end() || !found->second->is_clock)
-    refuse_call("this server does not have the clock");
+  const bool has_it = found != impls_.end() && [&] {
+    const std::lock_guard lock(found->second->mutex);
+    return found->second->is_clock;
+  }();
+  if (!has_it) refuse_call("this server does not have the clock");
   return *found->second;
 }
 
