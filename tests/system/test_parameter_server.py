@@ -165,6 +165,8 @@ class ParameterServers(SystemTest):
                     self.assertEqual(sorted(told), list(steps), "each is told once")
                 elif mode == "async":  # The next rank 0 tells those of the round again.
                     self.assertEqual(set(told), set(steps))
+                code, out, err = self.run_to_end(TRIREME, "data", "audit", self.folder / mode)
+                self.assertEqual(code, 0, out + err)
 
     def test_a_synchronous_job_that_lost_a_worker_has_the_losses_of_one_device(self):
         words = ("--set", "train.epochs=8", "--set", "train.dtype=float64")
@@ -224,8 +226,10 @@ class ParameterServers(SystemTest):
                 wait_until(lambda: self.steps_logged(mode) > 15, 60, "the first steps")
                 os.kill(tasks_of(job.pid)["ps 1"], signal.SIGKILL)
                 report, output = self.end_of(job, mode)
-                self.assertRegex(output, r"lost are server 1 \(127\.0\.0\.1:\d+; ps 1 on host \S+ "
-                                 r"\(pid \d+\) was lost: killed by signal 9 \(SIGKILL\)\)")
+                # The launcher explains a connection that was closed a moment later.
+                self.assertRegex(output, r"(lost are server 1 \(127\.0\.0\.1:\d+; ps 1 on host \S+ "
+                                 r"\(pid \d+\) was lost: (killed by signal 9 \(SIGKILL\)|"
+                                 r"connection closed)\))|nobody has the pieces of server 1")
                 self.assert_each_sample_once(report, epochs=12)
 
     def test_compressed_pushes_learn_too(self):

@@ -9,6 +9,7 @@ namespace trireme {
 namespace {
 
 constexpr int64_t kFarLease = 64;  // A rank that was away for so many leases says nothing.
+constexpr size_t kKeptRecords = 4096;
 
 }  // namespace
 
@@ -18,6 +19,7 @@ constexpr int64_t kFarLease = 64;  // A rank that was away for so many leases sa
 void ReplicaRun::Impl::round() {
   // Evaluations and saves after the last round belong to the servers' state as it left it.
   group().barrier();
+  of_round_.clear();
   before_round_ = progress_;
   before_round_->guard = guard_.state();
   const std::vector<plan::DataPosition> positions = positions_of_round();
@@ -106,19 +108,25 @@ void ReplicaRun::Impl::count(const CountedPass& pass, plan::DataPosition positio
   commit.shares[static_cast<size_t>(pass.rank)] = pass.samples;
   progress_.ledger.commit(commit);
   listeners_.tell(commit);
+  keep_for_next_rank_0(commit);
+  keep_for_next_rank_0(pass.loss ? monitor::Event(step_record_of(counted))
+                                 : monitor::Event(skip_record_of(counted)));
   if (++generation_->batches == 1) world_.tell_first_step(progress_.step, facts_of_generation());
   if (!was_announced) return announce(counted, verdict.reason);
-  if (!took_over_) return;
-  // The rank 0 before it may not have written this record.
-  if (pass.loss)
-    listeners_.tell_again(step_record_of(counted));
-  else
-    listeners_.tell_again(skip_record_of(counted));
+  if (took_over_) listeners_.tell_again(of_round_.back());
+}
+
+// Each rank hears of the batches that count when it asks for its next one. So a rank 0 that is
+// lost may not have written what others know, also after the round.
+void ReplicaRun::Impl::keep_for_next_rank_0(const monitor::Event& record) {
+  of_round_.push_back(record);
+  if (of_round_.size() > kKeptRecords) of_round_.pop_front();
 }
 
 // The servers know which batches count, and tell them again in the next generation. The ledger
 // takes them back and gets them again; callbacks and the progress hear of each batch once.
 void ReplicaRun::Impl::take_back_round() {
+  of_round_.clear();
   progress_ = *std::exchange(before_round_, {});
   guard_.load(progress_.guard);
 }

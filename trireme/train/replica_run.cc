@@ -262,6 +262,7 @@ bool ReplicaRun::Impl::resume(bool goes_back) {
   if (found->from_copies) from_checkpoint_ = FromCheckpoint{"resume", ""};
   if (found->from_memory) return found->goes_on;
   announced_ = {};  // The batches of the round are computed again.
+  of_round_.clear();
   from_checkpoint_ = FromCheckpoint{goes_back ? "rollback" : "resume", found->path};
   if (course_->length().is_exceeded(progress_) && generation_->is_first())
     log_warning("the checkpoint is at step {}, beyond the {} steps asked for: nothing is trained",
@@ -278,6 +279,8 @@ void ReplicaRun::Impl::go_on(bool begins_to_tell) {
   progress_.ledger.go_on(from);
   const auto newest = progress_.ledger.newest();
   if (begins_to_tell && !progress_.ledger.empty()) from.ledger = progress_.ledger.to_json();
+  if (begins_to_tell)
+    for (const monitor::Event& record : of_round_) listeners_.tell_again(record);
   if (newest) listeners_.tell_again(*newest);
   if (const auto read = std::exchange(from_checkpoint_, {})) {
     from.cause = read->cause;

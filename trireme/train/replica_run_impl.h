@@ -13,6 +13,7 @@
 #include <trireme/train/run_checkpoints.h>
 #include <trireme/train/run_report.h>
 #include <chrono>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -69,6 +70,7 @@ struct ReplicaRun::Impl {
   std::vector<plan::DataPosition> positions_of_round();
   Batch load_for_round(plan::DataPosition position, int64_t number);
   void count(const CountedPass& pass, plan::DataPosition position, bool was_announced);
+  void keep_for_next_rank_0(const monitor::Event& record);
   void take_back_round();
 
   // replica_pass.cc: one pass over a global batch, and what is due after it.
@@ -145,6 +147,7 @@ struct ReplicaRun::Impl {
     int64_t id = -1, batches = 0;
   };
   AnnouncedRound announced_;
+  std::deque<monitor::Event> of_round_;  // The newest records of batches that the round counted.
   bool took_over_ = false;     // This rank is rank 0 for the first time in this generation.
   int64_t newest_lease_ = -1;  // The number of the batch that this rank got last in a round.
   std::chrono::steady_clock::time_point counted_at_;  // The newest batch of a round.

@@ -6,6 +6,7 @@
 #include <torch/optim/optimizer.h>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <trireme/base/deadline.h>
 #include <trireme/base/error.h>
 #include <trireme/comm/dtype.h>
@@ -373,18 +374,21 @@ void ServerEngine::begin_load(const IncomingState& incoming) {
 bool ServerEngine::require_servers_with(const std::vector<int64_t>& versions) {
   const Json found = found_by_first(group(), [&] {
     const std::vector<int64_t>& at_join = client_->versions_at_join();
-    int count = 0;
-    for (size_t i = 0; i < versions.size(); ++i) count += at_join[i] < versions[i];
+    std::vector<std::string> lost;
+    for (size_t i = 0; i < versions.size(); ++i)
+      if (at_join[i] < versions[i]) lost.push_back(fmt::format("server {}", i));
     const bool are_first = std::ranges::max(at_join) == 0 && client_->has_a_blank_server();
-    return Json{{"lost", count}, {"writes", are_first}};
+    return Json{{"lost", lost}, {"writes", are_first}};
   });
-  const int lost = found.at("lost");
-  if (lost == 0) return found.at("writes");
+  const auto lost = found.at("lost").get<std::vector<std::string>>();
+  if (lost.empty()) return found.at("writes");
   torn_ = true;
-  throw Error(ErrorCode::peer_lost, "parallel",
-              fmt::format("{} of {} parameter servers have lost their part of the model", lost,
-                          versions.size()),
-              "nothing: the job continues from the newest checkpoint");
+  throw Error(
+      ErrorCode::peer_lost, "parallel",
+      fmt::format("nobody has the pieces of {} any more: another process has the task, and "
+                  "no copy was left",
+                  fmt::join(lost, ", ")),
+      "nothing: the job continues from the newest checkpoint");
 }
 
 void ServerEngine::end_load() {
