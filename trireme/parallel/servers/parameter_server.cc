@@ -5,6 +5,7 @@
 #include <trireme/base/log.h>
 #include <trireme/comm/dtype.h>
 #include <trireme/parallel/servers/parameter_server_impl.h>
+#include <trireme/parallel/servers/tables/table_checks.h>
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -29,7 +30,8 @@ bool has_gradients(ServerCall call) {
 
 // The calls that the first server of a chain gets in each step.
 bool is_of_steps(ServerCall call) {
-  return has_gradients(call) || call == ServerCall::pull || call == ServerCall::follow;
+  return has_gradients(call) || call == ServerCall::pull || call == ServerCall::follow ||
+         call == ServerCall::rows;
 }
 
 Json text_in(const ServerRequest& request) {
@@ -58,6 +60,10 @@ void compare_models(const Json& told, const ServerRequest& request,
   }
   if (told.value("placement", "") != options.placement.digest())
     differs("its parameters are placed on other servers");
+  const Json own_tables = options.tables.facts.tables.empty() ? Json() : options.tables.to_json();
+  if (const Json theirs = told.value("tables", Json()); theirs != own_tables)
+    differs(
+        fmt::format("its embedding tables are {}, and here {}", theirs.dump(), own_tables.dump()));
 }
 
 }  // namespace
@@ -67,6 +73,7 @@ ParameterServer::Impl::Impl(ParameterServerOptions given, int owner_of_pieces, i
       owner(owner_of_pieces),
       place(place_in_chain),
       shard(options.placement, owner, options.optimizer),
+      tables(options.tables.facts.tables, options.table_options),
       clock(options.consistency, options.workers),
       is_clock(owner == 0 && place == 0),
       acts_as_first(place == 0),
@@ -81,6 +88,7 @@ ParameterServer::Impl::Impl(ParameterServerOptions given, int owner_of_pieces, i
                     nullptr});
   }
   if (options.compression.name != "none") codec.emplace(options.compression);
+  if (tables.size() > 0) first_rate = servers::first_rate_of(options.optimizer);
 }
 
 // The form in which a worker sends the gradient of a piece.
@@ -111,10 +119,18 @@ net::Placement ParameterServer::Impl::place_for(const net::Head& head) {
 }
 
 void ParameterServer::Impl::check_tensors(const ServerRequest& request,
-                                          const std::vector<net::TensorNote>& tensors) const {
+                                          const std::vector<net::TensorNote>& all) const {
   if (request.call == ServerCall::write) return;  // They have names.
+  if (request.call == ServerCall::write_rows) return;
   const bool is_push = has_gradients(request.call);
+  const size_t of_rows = (is_push ? 2 : 1) * request.tables.size();
   const size_t wanted = is_push || request.call == ServerCall::initialise ? form.size() : 0;
+  std::span<const net::TensorNote> tensors = all;
+  if (of_rows <= all.size()) {
+    servers::check_row_tensors(request.tables, is_push, tensors.last(of_rows),
+                               options.tables.facts.tables, request.worker);
+    tensors = tensors.first(all.size() - of_rows);
+  }
   // The parameters may follow with which the gradients were computed.
   if (tensors.size() != wanted && !(is_push && tensors.size() == 2 * wanted))
     refuse_call(fmt::format("worker {} sends {} pieces, and server {} takes {}", request.worker,
@@ -152,6 +168,7 @@ void ParameterServer::Impl::handle(net::Request message, net::Responder responde
     }
   }
   if (handle_of_clock(request, message, responder)) return answer_the_waiting();
+  if (handle_of_rows(request, message, responder)) return;
   switch (request.call) {
     case ServerCall::join: responder.reply({encode(join(request)), {}}); break;
     case ServerCall::initialise:
@@ -178,8 +195,9 @@ void ParameterServer::Impl::handle(net::Request message, net::Responder responde
     case ServerCall::decisions: responder.reply({encode(decisions_asked_for(request)), {}}); break;
     case ServerCall::facts: {
       const std::lock_guard lock(mutex);
-      responder.reply(
-          {encode(ServerReply{.version = version, .text = facts.to_json().dump()}), {}});
+      Json counts = facts.to_json();
+      for (const RowTableFacts& each : tables.facts()) counts["tables"].push_back(each.to_json());
+      responder.reply({encode(ServerReply{.version = version, .text = counts.dump()}), {}});
       break;
     }
     default: break;
@@ -317,6 +335,22 @@ ParameterServer::ParameterServer(const net::Endpoint& listen, std::string token,
     refuse_call(fmt::format("a parameter server for {} workers", options.workers));
   if (options.server < 0 || options.server >= options.placement.facts.servers)
     refuse_call(fmt::format("server {} of {}", options.server, options.placement.facts.servers));
+  const size_t tables = options.tables.facts.tables.size();
+  if (tables > 0 && options.tables.facts.servers != options.placement.facts.servers)
+    refuse_call(fmt::format("tables on {} servers, and parameters on {}",
+                            options.tables.facts.servers, options.placement.facts.servers));
+  if (tables > 0 && options.table_options.size() != tables && options.table_options.size() != 1)
+    refuse_call(fmt::format("options of {} tables, and the plan has {}",
+                            options.table_options.size(), tables),
+                "one entry for each table, or one for all");
+  if (options.placement.facts.replication > 1)
+    for (size_t i = 0; i < tables; ++i)
+      if (!grows_without_limits(options.table_options[options.table_options.size() == 1 ? 0 : i]))
+        refuse_call(
+            fmt::format("table '{}' has admission, eviction or a budget, by the pulls of "
+                        "its first server, and copies on {} servers",
+                        options.tables.facts.tables[i].name, options.placement.facts.replication),
+            "ps.replication=1, or no limits of the table");
   // A thread that answers a slow worker holds up no other one.
   options.channel.threads =
       std::max(options.channel.threads, std::min(options.workers + 1, kMostThreads));
@@ -341,6 +375,7 @@ ParameterServer::~ParameterServer() {
   requests_.reset();
   for (const auto& [owner, impl] : impls_) {
     impl->keeper = {};
+    impl->writer = {};
     const std::lock_guard lock(impl->mutex);
     impl->waiting.clear();
   }

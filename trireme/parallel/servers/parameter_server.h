@@ -19,13 +19,16 @@
 #include <trireme/base/json.h>
 #include <trireme/net/requests/request_server.h>
 #include <trireme/parallel/optimizer.h>
+#include <trireme/parallel/servers/tables/row_table.h>
 #include <trireme/plan/compression_plan.h>
 #include <trireme/plan/placement_plan.h>
 #include <trireme/plan/push_clock.h>
+#include <trireme/plan/table_plan.h>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace trireme {
 
@@ -39,6 +42,11 @@ struct ParameterServerOptions {
   double compensation = 0.04;
   // The form in which gradients come; the same on all servers and workers.
   plan::CompressionOptions compression = {};
+  // The embedding tables whose rows live on the servers too; none by default. Their options are in
+  // the order of the plan, and one entry counts for all tables. A learning rate goes up and down
+  // with that of the optimizer's first group.
+  plan::TablePlan tables = {};
+  std::vector<TableOptions> table_options = {};
   // Gradients with NaN or infinity are refused, and their worker gets an error that names the
   // tensor.
   bool refuses_nonfinite = true;

@@ -8,7 +8,7 @@
 namespace trireme::servers {
 namespace {
 
-constexpr uint32_t kServerMark = 0x33735054;  // "TPs3"
+constexpr uint32_t kServerMark = 0x34735054;  // "TPs4"
 constexpr std::string_view kServer = "parameter server";
 constexpr uint32_t kUnchanged = 1, kEarly = 2, kDeposed = 4, kCompensates = 8;
 
@@ -19,7 +19,8 @@ struct RequestBytes {
   uint16_t shard = 0;
   int32_t worker = 0, generation = 0;
   int64_t clock = 0, samples = 0, known = 0, follows = 0;
-  int32_t wait_ms = 0, unused_too = 0;
+  int32_t wait_ms = 0;
+  uint32_t tables = 0;  // Their numbers follow, then the text.
 };
 static_assert(sizeof(RequestBytes) == 56, "sent as it lies in memory");
 
@@ -101,15 +102,16 @@ std::string encode(const ServerRequest& request) {
   bytes.known = request.known;
   bytes.follows = request.follows;
   bytes.wait_ms = request.wait_ms;
-  return text_of(bytes) + std::string(request.text);
+  return with_tables(text_of(bytes), request.tables).append(request.text);
 }
 
 ServerRequest decode_request(std::string_view header) {
   const auto bytes = bytes_in<RequestBytes>(header, kServer);
   if (bytes.call < static_cast<uint8_t>(ServerCall::join) ||
-      bytes.call > static_cast<uint8_t>(ServerCall::decisions))
+      bytes.call > static_cast<uint8_t>(ServerCall::load_rows))
     throw Error(ErrorCode::corrupt, "parallel",
                 fmt::format("a parameter server has no call {}", bytes.call));
+  auto [tables, text] = tables_in(header, sizeof bytes, bytes.tables);
   return {static_cast<ServerCall>(bytes.call),
           bytes.worker,
           bytes.generation,
@@ -120,7 +122,8 @@ ServerRequest decode_request(std::string_view header) {
           bytes.wait_ms,
           bytes.shard,
           bytes.to_copy != 0,
-          header.substr(sizeof bytes)};
+          std::move(tables),
+          text};
 }
 
 std::string encode(const ServerReply& reply) {

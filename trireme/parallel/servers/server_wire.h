@@ -30,6 +30,15 @@ enum class ServerCall : uint8_t {
   open_round,  // Server 0. Text: the round's id and its number of leases.
   skip,        // Server 0: the batch of a lease counts as used, without an update.
   decisions,   // Text of the answer: the decided updates that some server may lack.
+  // Of embedding tables. The tensors of the first two are, for each table that the header lists,
+  // rows, int64 [n]; the answer has their values, float32 [n, width].
+  rows,        // For a step.
+  peek_rows,   // For an evaluation: no row is made.
+  rows_as_of,  // `clock`: all rows are to be those of this version. The answer has their version.
+  read_rows,   // Text: the table, and how many of its rows were read. Some more, with their state.
+  write_rows,  // Text: the table. Rows with their state.
+  save_rows,   // Text: the part of a checkpoint (checkpoint/parts.h) that the server writes.
+  load_rows,   // Text: the files of a checkpoint that have the rows of all servers.
 };
 
 // One worker's push, among all of the job.
@@ -96,6 +105,9 @@ struct ServerRequest {
   int shard = 0;        // The pieces of this server's place in the placement, or copies of them.
   // It goes to a copy, beside the same call to the first server of the chain. No parameters come.
   bool to_copy = false;
+  // push, hold: the tables of which rows and their gradients, float32 [n, width], follow the other
+  // tensors. rows, peek_rows: the tables of the tensors.
+  std::vector<int32_t> tables = {};
   std::string_view text = {};
 };
 std::string encode(const ServerRequest& request);
