@@ -66,6 +66,25 @@ TEST(WorldTasks, AWorkerFindsASideTaskAndWhatItPublished) {
   worker.leave();
 }
 
+TEST(WorldTasks, TwoProcessesWithTheTaskOfTheCoordinatorAreToldSo) {
+  const Job holder;  // It holds the address.
+  const std::string address = holder.coordinator.endpoint().describe();
+  const Environment chief({{"TF_CONFIG", R"({"cluster": {"chief": [")" + address +
+                                             R"("], "worker": ["127.0.0.1:9"]}, )"
+                                             R"("task": {"type": "chief", "index": 0}})"},
+                           {"TRIREME_JOB_TOKEN", kToken}});
+  try {
+    World::join({.timeout = Milliseconds(5000)}, chief).connect();
+    FAIL() << "nothing was thrown";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::io);
+    EXPECT_THAT(error.what(), HasSubstr("chief 0 has the coordinator of its job, and cannot "
+                                        "listen on " +
+                                        address + ": Address already in use"));
+    EXPECT_THAT(error.what(), HasSubstr("another one may have the task chief 0 too"));
+  }
+}
+
 std::vector<std::string> connected;
 void connect_to(const std::string& address) { connected.push_back(address); }
 std::string own_address() { return "10.0.0.7:4000"; }

@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <functional>
@@ -214,6 +215,36 @@ TEST(LoaderThreads, SurviveAMoveOfTheLoader) {
   first.next();
   Loader second = std::move(first);
   EXPECT_THAT(second.next().indices, testing::ElementsAre(4, 5, 6, 7));
+}
+
+// Workers at their own pace take every other batch or so, by lease.
+TEST(LoaderThreads, ReadAheadWhatASeekWillAskFor) {
+  std::mutex mutex;
+  std::vector<int64_t> loaded;
+  const auto is_loaded = [&](int64_t index) {
+    const std::lock_guard lock(mutex);
+    return std::ranges::count(loaded, index) > 0;
+  };
+  const auto source = watched(64, [&](int64_t index) {
+    const std::lock_guard lock(mutex);
+    loaded.push_back(index);
+  });
+  Loader loader(source, {.batch = 1, .shuffle = false, .threads = 1, .prefetch = 2});
+  loader.read_ahead_every(3);
+  for (int64_t at = 0; at < 30; at += 3) {
+    loader.seek({0, at});
+    EXPECT_EQ(loader.next().indices, std::vector{at});
+    EXPECT_TRUE(comes_true([&] { return is_loaded(at + 3) && is_loaded(at + 6); }));
+  }
+  EXPECT_THAT(loaded, testing::ElementsAre(0, 3, 6, 9, 12, 15, 18, 21, 24, 27, 30, 33));
+  // A guess that was wrong: the batches are right, and what was read ahead is dropped.
+  loader.seek({0, 31});
+  EXPECT_EQ(loader.next().indices, std::vector<int64_t>{31});
+  EXPECT_EQ(loader.next().indices, std::vector<int64_t>{32});
+  loader.seek({0, 2});
+  EXPECT_EQ(loader.next().indices, std::vector<int64_t>{2});
+  loader.read_ahead_every(1);
+  expect_error([&] { loader.read_ahead_every(0); }, ErrorCode::invalid_argument, {"0-th"});
 }
 
 }  // namespace

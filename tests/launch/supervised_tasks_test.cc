@@ -194,6 +194,26 @@ TEST(SupervisedTasks, ThatDieAgainAndAgainEndTheJob) {
   EXPECT_THAT(job.complained, HasSubstr("ps 0 died 5 times in a row soon after its start"));
 }
 
+// A shell or a container ends with 137 when its process was killed.
+TEST(SupervisedTasks, ThatEndWithACodeFrom128OnAreReplaced) {
+  const std::string once = fmt::format("{}/once_{}", ::testing::TempDir(), ::getpid());
+  SupervisorOptions options = tests::shell_job(1, "sleep 2");
+  options.roles =
+      Roles({ps_that_runs(fmt::format("mkdir {} 2>/dev/null && exit 137; sleep 60", once))});
+  ForkedJob job(options);
+  EXPECT_EQ(job.finish(), 0);
+  std::filesystem::remove(once);
+  EXPECT_THAT(job.complained, HasSubstr("was lost: exit code 137; another process gets its task"));
+}
+
+TEST(SupervisedTasks, ThatAreKilledAfterAllWorkersHaveEndedCostNothing) {
+  SupervisorOptions options = tests::shell_job(1, "true");
+  options.roles = Roles({ps_that_runs("trap 'kill -9 $$' TERM; while true; do sleep 0.05; done")});
+  ForkedJob job(options);
+  EXPECT_EQ(job.finish(), 0);
+  EXPECT_THAT(job.complained, Not(HasSubstr("job ends with")));
+}
+
 TEST(SupervisedTasks, ThatFailForGoodAreNotReplaced) {
   SupervisorOptions options = tests::shell_job(1, "sleep 60");
   options.roles = Roles({ps_that_runs("exit 2")});

@@ -51,6 +51,7 @@ struct Worker {
                             .worker = number,
                             .generation = generation,
                             .is_lost = std::move(is_lost),
+                            .why_lost = [](int, int) { return "it was killed"; },
                             .look = [] {}},
         state_of(net).parameters, soon());
   }

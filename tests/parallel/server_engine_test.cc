@@ -173,6 +173,21 @@ TEST(ServerEngine, TheStateIsThatOfAnyOtherStrategy) {
   }
 }
 
+TEST(ServerEngine, AnEvaluationReadsNoStateOfTheOptimizer) {
+  const Job job(2, 1, {}, SGD{.lr = 0.1, .momentum = 0.9});
+  const auto groups = thread_groups(1);
+  const auto engine = job.engine(groups[0], std::make_shared<Mlp>());
+  for (int step = 0; step < 3; ++step) tests::take_step(*engine, data_of(kBatch, step), step + 1);
+  const size_t before = engine->state().tensors.size();
+  engine->prepare_to_evaluate();
+  const std::string evaluated =
+      sha256_of(tensors_of(engine->state().tensors, StateKind::parameter));
+  EXPECT_EQ(engine->state().tensors.size(), before) << "the momentum stays on the servers";
+  engine->prepare_to_read();
+  EXPECT_GT(engine->state().tensors.size(), before);
+  EXPECT_EQ(sha256_of(tensors_of(engine->state().tensors, StateKind::parameter)), evaluated);
+}
+
 Batch whole_batch(int64_t number) { return tests::batch_of(data_of(kBatch, number), 0, 1); }
 
 // The batches of a round that the ranks were told.

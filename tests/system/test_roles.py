@@ -45,6 +45,16 @@ class Roles(SystemTest):
         self.assertIn(f"trireme: ps 0 (pid {pid}) was lost: killed by signal 9 (SIGKILL); "
                       "another process gets its task", err)
 
+    def test_worker_0_is_the_chief(self):
+        script = "echo $TRIREME_ROLE $TRIREME_INDEX is ${TRIREME_WORKER:-none}; sleep 0.5"
+        code, out, err = self.run_to_end(TRIREME, "launch", "--workers", "2", "--chief", "--ps",
+                                         "1", "--", "sh", "-c", script)
+        self.assertEqual(code, 0, err)
+        for line in ("[0] chief 0 is 0", "[1] worker 1 is 1", "[ps 0] ps 0 is none"):
+            self.assertIn(line, out)
+        self.assert_refused((TRIREME, "launch", "--chief", "--role", "chief=1", "--", "true"), 2,
+                            "--chief", "--role")
+
     def test_the_job_continues_without_an_evaluator(self):
         job = self.start_job("--workers", "1", "--evaluator")
         pid = int(self.read_until(job, "[evaluator 0] serves as ").split()[-1])

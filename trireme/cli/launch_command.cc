@@ -6,6 +6,7 @@
 #include <trireme/cli/node_options.h>
 #include <trireme/membership/token_file.h>
 #include <trireme/run/config.h>
+#include <algorithm>
 #include <memory>
 #include <optional>
 
@@ -18,7 +19,7 @@ struct LaunchArguments {
   std::optional<int> workers;
   std::string elastic;
   std::optional<int> unit, ps;
-  bool evaluator = false;
+  bool chief = false, evaluator = false;
   std::vector<std::string> roles, agreements;
   int threads = 0;
   bool no_prefix = false;
@@ -53,7 +54,7 @@ std::optional<membership::Elastic> elastic_of(const LaunchArguments& arguments) 
   return elastic;
 }
 
-// --ps, --evaluator, --role and --agree.
+// --ps, --evaluator, --role and --agree. The chief is a worker.
 membership::Roles roles_of(const LaunchArguments& arguments) {
   std::vector<membership::Role> roles;
   const auto add = [&roles](const std::string& name, int count) {
@@ -65,6 +66,11 @@ membership::Roles roles_of(const LaunchArguments& arguments) {
     roles.push_back(membership::parse_role(text, "--role"));
   for (const std::string& text : arguments.agreements)
     membership::add_agreement(roles, text, "--agree");
+  if (arguments.chief &&
+      std::ranges::count(roles, membership::kChiefRole, &membership::Role::name) > 0)
+    throw Error(ErrorCode::invalid_argument, "cli",
+                "--chief makes worker 0 the chief, and --role declares a role of this name too",
+                "one of the two, or another name for the role");
   return membership::Roles(std::move(roles));
 }
 
@@ -77,6 +83,7 @@ int launch_job(const LaunchArguments& arguments) {
   arguments.node.apply(options);
   options.elastic = elastic_of(arguments);
   options.roles = roles_of(arguments);
+  options.has_chief = arguments.chief;
   options.workers = arguments.workers.value_or(options.elastic ? options.elastic->maximum : 2);
   require_workers(options.workers);
   // An elastic job continues after a wrong alarm, so it need not wait long.
@@ -107,6 +114,8 @@ void add_launch(Command app) {
                  "pipeline (default 1)");
   command.option("--ps", arguments->ps,
                  "Parameter servers: the role ps, whose lost tasks are replaced");
+  command.flag("--chief", arguments->chief,
+               "Worker 0 is the chief (TRIREME_ROLE); it is one of the --workers");
   command.flag("--evaluator", arguments->evaluator,
                "An evaluator: a role of one task. If it is lost, the others are told");
   command.repeated("--role", arguments->roles,

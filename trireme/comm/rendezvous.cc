@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 #include <trireme/base/error.h>
+#include <trireme/base/error_parts.h>
 #include <trireme/base/log.h>
 #include <trireme/base/units.h>
 #include <trireme/base/version.h>
@@ -127,8 +128,19 @@ net::Endpoint Rendezvous::start_coordinator(const std::string& token) {
   if (options_.heartbeat_timeout > Milliseconds(0))
     rules.heartbeat_timeout = options_.heartbeat_timeout;
   rules.straggler.factor = options_.straggler_factor;
-  coordinator_ = std::make_unique<membership::Coordinator>(
-      address_to_listen_at(), token, rules, std::nullopt, membership::LookAt(), identity_.roles);
+  try {
+    coordinator_ = std::make_unique<membership::Coordinator>(
+        address_to_listen_at(), token, rules, std::nullopt, membership::LookAt(), identity_.roles);
+  } catch (const Error& error) {
+    if (!identity_.rendezvous || error.code() != ErrorCode::io) throw;
+    throw Error(ErrorCode::io, "comm",
+                fmt::format("{} {} has the coordinator of its job, and {}", identity_.role(),
+                            identity_.task.index, parts_of(error).what),
+                fmt::format("a look at the processes of this host: another one may have the task "
+                            "{} {} too, or a programme may hold the address. `trireme doctor` "
+                            "prints the task that the environment gives",
+                            identity_.role(), identity_.task.index));
+  }
   return coordinator_->endpoint();
 }
 

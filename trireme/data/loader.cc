@@ -7,6 +7,7 @@
 #include <trireme/base/hash.h>
 #include <trireme/data/prefetch.h>
 #include <algorithm>
+#include <deque>
 
 namespace trireme {
 namespace {
@@ -121,7 +122,8 @@ struct Loader::Impl {
     const auto window = static_cast<size_t>(std::max(options.threads, options.prefetch));
     while (prefetch->size() < window) {
       Batch batch = assign(scheduled);
-      scheduled = batch.next;
+      ahead.push_back(scheduled);
+      for (int64_t i = 0; i < every; ++i) scheduled = plan.next(scheduled);
       prefetch->add(
           data::Prefetch::Task([source = source, dtype = options.dtype, seed = seed_of_draws(),
                                 batch = std::move(batch)]() mutable {
@@ -130,24 +132,33 @@ struct Loader::Impl {
     }
   }
 
+  // Drops the batches in front of `to` that were read ahead, or all of them.
+  void drop_until(plan::DataPosition to) {
+    for (; !ahead.empty() && ahead.front() != to; ahead.pop_front()) prefetch->drop();
+    if (ahead.empty()) scheduled = to;
+  }
+
   Batch next_prefetched() {
+    drop_until(position);
     fill_window();
     if (!prefetch->wait(options.timeout))
       throw Error(ErrorCode::timeout, "data",
                   fmt::format("the batch at epoch {}, sample {} was not loaded within {} ms",
                               position.epoch, position.consumed, options.timeout.count()),
                   "a faster source, more data.threads, or a longer timeout");
+    ahead.pop_front();
     try {
       return prefetch->take();
     } catch (...) {
-      seek(position);
+      prefetch->clear();
+      ahead.clear();
       throw;
     }
   }
 
   void seek(plan::DataPosition to) {
-    if (prefetch) prefetch->clear();
-    position = scheduled = to;
+    position = to;
+    if (prefetch) drop_until(to);
   }
 
   std::shared_ptr<const Source> source;
@@ -155,7 +166,9 @@ struct Loader::Impl {
   int rank, world_size;
   plan::DataPlan plan;
   plan::DataPosition position;               // The batch that next() returns next.
-  plan::DataPosition scheduled;              // The first batch that no thread has been given.
+  plan::DataPosition scheduled;              // The next batch that a thread is given.
+  std::deque<plan::DataPosition> ahead;      // Those of the tasks that threads have been given.
+  int64_t every = 1;                         // Of so many batches a thread is given one.
   std::unique_ptr<data::Prefetch> prefetch;  // Empty with threads = 0.
 };
 
@@ -189,6 +202,11 @@ void Loader::seek(plan::DataPosition position) {
           "the data set that the position was saved with");
   const bool epoch_is_over = impl_->plan.global_batch(position).empty();
   impl_->seek(epoch_is_over ? plan::DataPosition{.epoch = position.epoch + 1} : position);
+}
+
+void Loader::read_ahead_every(int64_t batches) {
+  require(batches >= 1, fmt::format("a loader reads every {}-th batch ahead", batches), "1");
+  impl_->every = batches;
 }
 
 Loader::Iterator& Loader::Iterator::operator++() {

@@ -54,9 +54,13 @@ class Loader {
   const plan::DataPlan& plan() const;
   // The position of the batch that next() returns next. A checkpoint saves it.
   plan::DataPosition position() const;
-  // Continues at any sample, even one that the batch size does not divide. Throws
-  // Error(invalid_argument) for a position outside the data set.
+  // Continues at any sample, even one that the batch size does not divide. Batches that were read
+  // ahead from there on are kept. Throws Error(invalid_argument) for a position outside the data
+  // set.
   void seek(plan::DataPosition position);
+  // The threads read ahead every `batches`-th batch from now on, at least 1: the caller seeks
+  // before each next(). A guess, which changes no batch.
+  void read_ahead_every(int64_t batches);
 
   // `for (const Batch& batch : loader)` visits the rest of this epoch, or a whole epoch if none
   // has begun.

@@ -46,6 +46,13 @@ Batch Prefetch::take() {
   return oldest.get();
 }
 
+// Tasks begin in their order, so the oldest one has begun if any has.
+void Prefetch::drop() {
+  const std::lock_guard lock(mutex_);
+  if (waiting_.size() == window_.size()) waiting_.pop_front();
+  window_.pop_front();
+}
+
 void Prefetch::clear() {
   const std::lock_guard lock(mutex_);
   waiting_.clear();

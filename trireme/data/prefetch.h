@@ -24,6 +24,7 @@ class Prefetch {
   // False if the oldest task is not done in time. size() must be above 0.
   bool wait(Milliseconds timeout);
   Batch take();  // The batch of the oldest task, or its exception.
+  void drop();   // Drops the oldest task.
   void clear();  // Drops all tasks. The result of a running task is lost.
 
  private:

@@ -62,7 +62,7 @@ bool Supervision::continues_without(const Worker& worker, const WorkerEnd& end) 
   finishing_ = finishing_ || finished;
   if (finished || stop_asked_ || lost_ || failed_for_good()) return false;
   const bool was_member = has_been_member(worker);
-  if (!end.end.by_signal && end.end.code != kExitRetry)
+  if (!end.end.by_signal && !is_worth_another_try(end.end.code))
     return !was_member && continues_without_newcomer(worker, end);
   int& early = early_deaths_[worker.number];
   early = was_member ? 0 : early + 1;

@@ -12,8 +12,13 @@ namespace {
 // A lost task that still lives has this time to end by itself.
 constexpr Milliseconds kOwnEndOfTask{2000};
 
+// A replacement of a task that failed for good would fail too.
+bool ended_for_good(const WorkerEnd& end) {
+  return !end.end.by_signal && !is_worth_another_try(end.end.code);
+}
+
 bool is_done_or_told(const WorkerEnd& end) {
-  const bool wants_a_retry = !end.end.by_signal && end.end.code == kExitRetry;
+  const bool wants_a_retry = !end.end.by_signal && is_worth_another_try(end.end.code);
   return wants_a_retry || !is_failure(end, /*stop_requested=*/true);
 }
 
@@ -48,8 +53,10 @@ bool Supervision::continues_without_task(const Worker& task, const WorkerEnd& en
   const int number = *task.side_task;
   const membership::OnLoss on_loss = options_.roles.role_of(number).on_loss;
   const bool finished = !end.end.by_signal && end.end.code == kExitOk;
+  const bool for_good = ended_for_good(end);
   if (side_tasks_end_ && is_done_or_told(end)) return true;
-  const bool for_good = !end.end.by_signal && end.end.code != kExitRetry;
+  // The workers have ended well, so the loss of a task that would be replaced costs nothing.
+  if (side_tasks_end_ && on_loss == membership::OnLoss::replace && !for_good) return true;
   if (on_loss == membership::OnLoss::tell || on_loss == membership::OnLoss::replace_or_tell) {
     if (finished || stop_asked_ || lost_) return true;
     if (on_loss == membership::OnLoss::replace_or_tell && !for_good && restart_later(task, end))
@@ -59,7 +66,6 @@ bool Supervision::continues_without_task(const Worker& task, const WorkerEnd& en
     return true;
   }
   if (finished || stop_asked_ || lost_ || side_tasks_end_) return false;
-  // A replacement of a task that failed for good would fail too.
   if (for_good || (on_loss == membership::OnLoss::end_generation && !options_.elastic))
     return false;
   return restart_later(task, end);

@@ -81,7 +81,7 @@ std::string around(int worker, const JobEnd& job) {
 }
 
 std::string advice(int exit_code) {
-  if (exit_code == kExitRetry) return " (try again: the job can be restarted)";
+  if (is_worth_another_try(exit_code)) return " (try again: the job can be restarted)";
   if (exit_code == kExitUsage)
     return " (the command line or configuration is wrong: see the worker's message)";
   return {};
@@ -159,12 +159,14 @@ Verdict verdict_on(const JobEnd& job) {
   const bool killed_from_outside = cause && kind_of_failure(job.workers[*cause], job) == 0;
   const bool asked_to_stop = job.stop_signal != 0;
   // The failure is the cause, and the workers' own ends are not, unless one failed for good.
-  const bool failed_for_good = cause && !job.workers[*cause].end.by_signal;
+  const bool failed_for_good = cause && !job.workers[*cause].end.by_signal &&
+                               !is_worth_another_try(job.workers[*cause].end.code);
   if (job.failure && !asked_to_stop &&
       (!failed_for_good || exit_code_of(job.failure->error()) != kExitRetry))
     return of_no_generation(*job.failure);
-  // A worker that fails for good does so because of no other: a lost one makes it end with 138.
-  const bool has_own_cause = failed_for_good || killed_from_outside;
+  // A worker that ends with a code of its own does so because of no other: a lost one makes it end
+  // with 138.
+  const bool has_own_cause = cause && (!job.workers[*cause].end.by_signal || killed_from_outside);
   if (!has_own_cause && !asked_to_stop && has_unexplained_lost_worker(job))
     return of_lost_worker(job);
   if (cause) return of_failure(job.workers[*cause], job);

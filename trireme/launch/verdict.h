@@ -4,6 +4,7 @@
 // 138 when they see the lost worker, abort if their programme does not catch peer_lost, or end by
 // a signal that the supervisor sent.
 #pragma once
+#include <trireme/base/error.h>
 #include <trireme/launch/process.h>
 #include <trireme/membership/membership.h>
 #include <trireme/watch/phase.h>
@@ -45,6 +46,13 @@ struct Verdict {
   int exit_code = 0;
   std::string text;  // One line for people; empty if no worker failed.
 };
+
+// Whether a process that ended with this code of its own is worth another try: from 128 on, as
+// under the restart policy ExitCode of Kubeflow. Codes below it are final. One that was asked to
+// stop needs no other process in its place.
+constexpr bool is_worth_another_try(int exit_code) {
+  return exit_code >= 128 && exit_code != kExitStopped;
+}
 
 // Whether the job cannot continue after the worker's end.
 bool is_failure(const WorkerEnd& end, bool stop_requested);

@@ -172,6 +172,8 @@ class Engine {
   // COLLECTIVE. Makes parameters and buffers those that are evaluated and saved: what steps keep
   // apart between ranks is brought together.
   virtual void prepare_to_read() = 0;
+  // COLLECTIVE. The same for parameters and buffers alone, which is all that an evaluation reads.
+  virtual void prepare_to_evaluate() { prepare_to_read(); }
   // COLLECTIVE. Throws Error(invalid_argument) on every rank if code outside the engine has
   // changed parameters in a way that step() would refuse.
   virtual void check_parameters() {}

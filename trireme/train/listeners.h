@@ -29,8 +29,8 @@ class Listeners {
   bool have_begun() const { return telling_; }
   // Tells this rank's own sink, the sinks on rank 0, and the launcher.
   void tell(const monitor::Event& event);
-  // Tells a commit again, which an earlier rank 0 may not have told: only the sinks of rank 0.
-  void tell_again(const monitor::CommitRecord& commit) { tell_sinks(commit); }
+  // Tells an event again, which an earlier rank 0 may not have told: only the sinks of rank 0.
+  void tell_again(const monitor::Event& event) { tell_sinks(event); }
 
   // Each of these two calls the callbacks once in a run. Returns true if it did.
   bool fit_starts();

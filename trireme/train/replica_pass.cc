@@ -71,18 +71,25 @@ void ReplicaRun::Impl::record(const Pass& pass) {
 }
 
 void ReplicaRun::Impl::announce(const Pass& pass, const std::string& guarded) {
-  const StepOutcome& outcome = pass.outcome;
-  if (outcome.updated)
-    return listeners_.stepped({progress_.step, pass.batch.position.epoch, outcome.loss, pass.rate,
-                               outcome.gradient_norm, pass.batch.global_size, pass.seconds,
-                               outcome.operations, outcome.bytes_sent, outcome.updated_elements});
+  if (pass.outcome.updated) return listeners_.stepped(step_record_of(pass));
   if (guarded.empty())
     listeners_.tell(monitor::Message{fmt::format(
         "gradients overflowed: step skipped, loss scale now {:g}", engine().loss_scale())});
   else
     listeners_.tell(monitor::GuardRecord{progress_.step, "skip", guarded});
-  listeners_.tell(monitor::SkipRecord{progress_.step, pass.batch.global_size, pass.seconds,
-                                      outcome.operations, outcome.bytes_sent});
+  listeners_.tell(skip_record_of(pass));
+}
+
+monitor::StepRecord ReplicaRun::Impl::step_record_of(const Pass& pass) const {
+  const StepOutcome& outcome = pass.outcome;
+  return {progress_.step,        pass.batch.position.epoch, outcome.loss, pass.rate,
+          outcome.gradient_norm, pass.batch.global_size,    pass.seconds, outcome.operations,
+          outcome.bytes_sent,    outcome.updated_elements};
+}
+
+monitor::SkipRecord ReplicaRun::Impl::skip_record_of(const Pass& pass) const {
+  return {progress_.step, pass.batch.global_size, pass.seconds, pass.outcome.operations,
+          pass.outcome.bytes_sent};
 }
 
 // Compares the replicas every check_replicas_every steps. Returns true if they differed and all
@@ -126,7 +133,7 @@ void ReplicaRun::Impl::after_pass(const Pass& pass) {
 void ReplicaRun::Impl::evaluate_now(int64_t epoch) {
   if (!setting_.test) return;
   phase(Phase::evaluate);
-  engine().prepare_to_read();
+  engine().prepare_to_evaluate();
   const ParameterAverage::InUse averages(model_.average());
   const Autocast mixed(to_torch(options_.autocast));
   const Evaluation evaluation =

@@ -6,6 +6,12 @@
 #include <utility>
 
 namespace trireme {
+namespace {
+
+constexpr int64_t kFarLease = 64;  // A rank that was away for so many leases says nothing.
+constexpr size_t kKeptRecords = 4096;
+
+}  // namespace
 
 // A batch counts when the servers have its push, in the order of their updates, which is the same
 // on all ranks. When the round ends, all of its batches count, so the position of the data is as
@@ -13,6 +19,7 @@ namespace trireme {
 void ReplicaRun::Impl::round() {
   // Evaluations and saves after the last round belong to the servers' state as it left it.
   group().barrier();
+  of_round_.clear();
   before_round_ = progress_;
   before_round_->guard = guard_.state();
   const std::vector<plan::DataPosition> positions = positions_of_round();
@@ -25,8 +32,12 @@ void ReplicaRun::Impl::round() {
     return load_for_round(positions[static_cast<size_t>(number)], request.id + number);
   };
   request.rates = [this] { return course_->rates(course_->factor(progress_, resize_)); };
+  int64_t counted = 0;
   request.counted = [&](const CountedPass& pass) {
-    count(pass, positions[static_cast<size_t>(pass.number)]);
+    const bool was_announced = announced_.id == request.id && counted < announced_.batches;
+    ++counted;
+    count(pass, positions[static_cast<size_t>(pass.number)], was_announced);
+    if (!was_announced) announced_ = {request.id, counted};
   };
   const RoundEnd end = engine().own_pace()->round(request);
   before_round_.reset();
@@ -58,17 +69,21 @@ std::vector<plan::DataPosition> ReplicaRun::Impl::positions_of_round() {
   return positions;
 }
 
-// The random numbers of a batch depend on its number alone, whichever rank computes it.
+// The random numbers of a batch depend on its number alone, whichever rank computes it. The next
+// lease will probably be as far away as this one was from the last one.
 Batch ReplicaRun::Impl::load_for_round(plan::DataPosition position, int64_t number) {
   step_phase(Phase::data);
   model_.random().reseed(
       mix64(options_.seed, static_cast<uint64_t>(number + 1), static_cast<uint64_t>(0)));
   Loader& loader = generation_->loader();
+  const int64_t distance = number - std::exchange(newest_lease_, number);
+  loader.read_ahead_every(distance > 0 && distance <= kFarLease ? distance : group().size());
   loader.seek(position);
   return loader.next();
 }
 
-void ReplicaRun::Impl::count(const CountedPass& pass, plan::DataPosition position) {
+void ReplicaRun::Impl::count(const CountedPass& pass, plan::DataPosition position,
+                             bool was_announced) {
   Pass counted;
   counted.batch.position = position;
   counted.batch.next = progress_.position;  // It moves at the end of the round.
@@ -93,12 +108,25 @@ void ReplicaRun::Impl::count(const CountedPass& pass, plan::DataPosition positio
   commit.shares[static_cast<size_t>(pass.rank)] = pass.samples;
   progress_.ledger.commit(commit);
   listeners_.tell(commit);
+  keep_for_next_rank_0(commit);
+  keep_for_next_rank_0(pass.loss ? monitor::Event(step_record_of(counted))
+                                 : monitor::Event(skip_record_of(counted)));
   if (++generation_->batches == 1) world_.tell_first_step(progress_.step, facts_of_generation());
-  announce(counted, verdict.reason);
+  if (!was_announced) return announce(counted, verdict.reason);
+  if (took_over_) listeners_.tell_again(of_round_.back());
 }
 
-// The servers know which batches count, and tell them again in the next generation.
+// Each rank hears of the batches that count when it asks for its next one. So a rank 0 that is
+// lost may not have written what others know, also after the round.
+void ReplicaRun::Impl::keep_for_next_rank_0(const monitor::Event& record) {
+  of_round_.push_back(record);
+  if (of_round_.size() > kKeptRecords) of_round_.pop_front();
+}
+
+// The servers know which batches count, and tell them again in the next generation. The ledger
+// takes them back and gets them again; callbacks and the progress hear of each batch once.
 void ReplicaRun::Impl::take_back_round() {
+  of_round_.clear();
   progress_ = *std::exchange(before_round_, {});
   guard_.load(progress_.guard);
 }

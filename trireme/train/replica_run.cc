@@ -26,7 +26,7 @@ ReplicaRun::Impl::Impl(const ReplicaSetting& setting)
 
 ReplicaRun::End ReplicaRun::Impl::run(ReplicaGroups groups) {
   const bool goes_on = bind(std::move(groups));
-  const bool begins_to_tell = listeners_.begin_to_tell();
+  const bool begins_to_tell = took_over_ = listeners_.begin_to_tell();
   if (begins_to_tell) announce_start();
   go_on(begins_to_tell);
   // A newcomer may not meet the others after its callbacks: they have started before.
@@ -261,6 +261,8 @@ bool ReplicaRun::Impl::resume(bool goes_back) {
   progress_.position = loader.position();
   if (found->from_copies) from_checkpoint_ = FromCheckpoint{"resume", ""};
   if (found->from_memory) return found->goes_on;
+  announced_ = {};  // The batches of the round are computed again.
+  of_round_.clear();
   from_checkpoint_ = FromCheckpoint{goes_back ? "rollback" : "resume", found->path};
   if (course_->length().is_exceeded(progress_) && generation_->is_first())
     log_warning("the checkpoint is at step {}, beyond the {} steps asked for: nothing is trained",
@@ -277,6 +279,8 @@ void ReplicaRun::Impl::go_on(bool begins_to_tell) {
   progress_.ledger.go_on(from);
   const auto newest = progress_.ledger.newest();
   if (begins_to_tell && !progress_.ledger.empty()) from.ledger = progress_.ledger.to_json();
+  if (begins_to_tell)
+    for (const monitor::Event& record : of_round_) listeners_.tell_again(record);
   if (newest) listeners_.tell_again(*newest);
   if (const auto read = std::exchange(from_checkpoint_, {})) {
     from.cause = read->cause;

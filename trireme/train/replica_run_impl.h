@@ -13,6 +13,7 @@
 #include <trireme/train/run_checkpoints.h>
 #include <trireme/train/run_report.h>
 #include <chrono>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -68,7 +69,8 @@ struct ReplicaRun::Impl {
   void round();
   std::vector<plan::DataPosition> positions_of_round();
   Batch load_for_round(plan::DataPosition position, int64_t number);
-  void count(const CountedPass& pass, plan::DataPosition position);
+  void count(const CountedPass& pass, plan::DataPosition position, bool was_announced);
+  void keep_for_next_rank_0(const monitor::Event& record);
   void take_back_round();
 
   // replica_pass.cc: one pass over a global batch, and what is due after it.
@@ -78,6 +80,8 @@ struct ReplicaRun::Impl {
   void commit(const Pass& pass);
   void record(const Pass& pass);
   void announce(const Pass& pass, const std::string& guarded);
+  monitor::StepRecord step_record_of(const Pass& pass) const;
+  monitor::SkipRecord skip_record_of(const Pass& pass) const;
   bool replicas_differed();
   void after_pass(const Pass& pass);
   void evaluate_now(int64_t epoch);
@@ -136,8 +140,16 @@ struct ReplicaRun::Impl {
   int last_generation_ = -1;               // The last one that this replica came to.
   std::optional<std::vector<int>> place_;  // In a replica of the model that is divided.
   bool has_moved_ = false;  // It came to another place, and has not got a state there yet.
-  std::optional<FromCheckpoint> from_checkpoint_;     // Until go_on() tells of it.
-  std::optional<Progress> before_round_;              // In a round: the progress at its start.
+  std::optional<FromCheckpoint> from_checkpoint_;  // Until go_on() tells of it.
+  std::optional<Progress> before_round_;           // In a round: the progress at its start.
+  // The batches of the newest round that this rank has announced, if the round was taken back.
+  struct AnnouncedRound {
+    int64_t id = -1, batches = 0;
+  };
+  AnnouncedRound announced_;
+  std::deque<monitor::Event> of_round_;  // The newest records of batches that the round counted.
+  bool took_over_ = false;     // This rank is rank 0 for the first time in this generation.
+  int64_t newest_lease_ = -1;  // The number of the batch that this rank got last in a round.
   std::chrono::steady_clock::time_point counted_at_;  // The newest batch of a round.
 };
 

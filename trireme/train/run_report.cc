@@ -157,6 +157,8 @@ void RunReport::add_process_totals(Group& group) {
   }
   group.all_reduce(sums);
   result_.report.cpu_seconds = sums[0].item<double>();
+  const Json& servers = result_.report.parameter_server;
+  if (servers.is_object()) result_.report.cpu_seconds += servers.at("cpu_seconds").get<double>();
   result_.report.peak_pss_bytes = static_cast<int64_t>(sums[1].item<double>());
 }
 

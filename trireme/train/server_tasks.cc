@@ -141,6 +141,14 @@ std::shared_ptr<const ServerAccess> access_to_servers(World& world, const plan::
       return is_server(lost.who.task, server) && lost.who.incarnation >= incarnation;
     });
   };
+  access->why_lost = [&world](int server, int incarnation) {
+    std::string why;  // The newest: the reason of a loss may be told again.
+    for (const membership::LostTask& lost : world.lost_tasks())
+      if (is_server(lost.who.task, server) && lost.who.incarnation >= incarnation)
+        why = fmt::format("{} on host {} (pid {}) was lost: {}", lost.who.task.name(),
+                          lost.who.host, lost.who.pid, lost.reason);
+    return why;
+  };
   access->look = [&world] {
     if (world.lost_a_worker())
       throw Error(ErrorCode::peer_lost, "train", "a worker was lost",

@@ -156,8 +156,8 @@ std::optional<Report> run_through_generations(
         throw;
       if (run.is_torn())
         throw Error(ErrorCode::peer_lost, "train",
-                    fmt::format("step {} was interrupted inside its update, and a worker in it "
-                                "neither ended nor continued: {}",
+                    fmt::format("step {} cannot be made again from the memory of this process: "
+                                "its update was interrupted, or a part of the model is lost: {}",
                                 run.committed() + 1, parts_of(error).what),
                     "nothing: another process continues from the newest checkpoint");
       reason = parts_of(error).what;  // Its remedy is for jobs that end.

@@ -4,6 +4,7 @@
 #include <trireme/base/error.h>
 #include <trireme/base/log.h>
 #include <trireme/comm/dtype.h>
+#include <trireme/monitor/resources.h>
 #include <trireme/parallel/servers/parameter_server_impl.h>
 #include <trireme/parallel/servers/tables/table_checks.h>
 #include <algorithm>
@@ -195,9 +196,11 @@ void ParameterServer::Impl::handle(net::Request message, net::Responder responde
     case ServerCall::decisions: responder.reply({encode(decisions_asked_for(request)), {}}); break;
     case ServerCall::facts: {
       const std::lock_guard lock(mutex);
-      Json counts = facts.to_json();
-      for (const RowTableFacts& each : tables.facts()) counts["tables"].push_back(each.to_json());
-      responder.reply({encode(ServerReply{.version = version, .text = counts.dump()}), {}});
+      Json told = facts.to_json();
+      told["server"] = options.server;
+      told["cpu_seconds"] = monitor::process_cpu_seconds();
+      for (const RowTableFacts& each : tables.facts()) told["tables"].push_back(each.to_json());
+      responder.reply({encode(ServerReply{.version = version, .text = told.dump()}), {}});
       break;
     }
     default: break;
@@ -394,8 +397,11 @@ const std::shared_ptr<ParameterServer::Impl>& ParameterServer::impl_of(
 
 ParameterServer::Impl& ParameterServer::clock() const {
   const auto found = impls_.find(0);
-  if (found == impls_.end() || !found->second->is_clock)
-    refuse_call("this server does not have the clock");
+  const bool has_it = found != impls_.end() && [&] {
+    const std::lock_guard lock(found->second->mutex);
+    return found->second->is_clock;
+  }();
+  if (!has_it) refuse_call("this server does not have the clock");
   return *found->second;
 }
 

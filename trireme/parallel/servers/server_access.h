@@ -20,6 +20,7 @@ struct ServerAccess {
   // is none ever.
   std::function<std::optional<ServerPlace>(int server)> find_again;
   IsServerLost is_lost;
+  WhyServerLost why_lost;
   // Throws Error(peer_lost) if this generation has lost a worker.
   std::function<void()> look;
 };

@@ -21,11 +21,12 @@ constexpr Milliseconds kDoubt{3000};
 
 ServerChains::ServerChains(plan::PlacementPlan placement, const ServerPlaces& places,
                            std::string token, net::ChannelOptions channel, IsServerLost is_lost,
-                           Deadline deadline)
+                           WhyServerLost why_lost, Deadline deadline)
     : placement_(std::move(placement)),
       token_(std::move(token)),
       channel_(std::move(channel)),
       is_lost_(std::move(is_lost)),
+      why_lost_(std::move(why_lost)),
       processes_(places.size()),
       chains_(places.size()) {
   for (int server = 0; server < shards(); ++server) {
@@ -168,15 +169,21 @@ void ServerChains::drop(int server) {
     std::erase_if(each, [server](const Link& link) { return link.server == server; });
 }
 
+// "server 1 (10.0.0.2:4100; ps 1 on host b (pid 12) was lost: killed by signal 9 (SIGKILL))"
+std::string ServerChains::describe_loss(int server) const {
+  const auto& place = processes_[static_cast<size_t>(server)].place;
+  if (!place) return fmt::format("server {}", server);
+  const std::string why = why_lost_ ? why_lost_(server, place->incarnation) : "";
+  return fmt::format("server {} ({}{}{})", server, place->endpoint.describe(),
+                     why.empty() ? "" : "; ", why);
+}
+
 void ServerChains::require_all_chains() const {
   for (int shard = 0; shard < shards(); ++shard) {
     if (!chain(shard).empty()) continue;
     std::string lost;
-    for (const int server : placement_.chain(shard)) {
-      const auto& place = processes_[static_cast<size_t>(server)].place;
-      lost += fmt::format("{}server {}{}", lost.empty() ? "" : ", ", server,
-                          place ? fmt::format(" ({})", place->endpoint.describe()) : "");
-    }
+    for (const int server : placement_.chain(shard))
+      lost += (lost.empty() ? "" : ", ") + describe_loss(server);
     throw Error(
         ErrorCode::peer_lost, "parallel",
         fmt::format("no server has the pieces of server {} any more: lost are {}", shard, lost),

@@ -29,6 +29,9 @@ using ServerPlaces = std::vector<std::optional<ServerPlace>>;  // [server]; empt
 // Whether the job has lost this process of a server. One authority says so for all workers, so
 // that they agree on the first server of each chain.
 using IsServerLost = std::function<bool(int server, int incarnation)>;
+// The task and the reason for messages: "ps 1 on host b (pid 12) was killed by signal 9". May be
+// null, and may return nothing.
+using WhyServerLost = std::function<std::string(int server, int incarnation)>;
 
 }  // namespace trireme
 
@@ -48,7 +51,8 @@ class ServerChains {
   // Connects to all servers that have a place. Throws as net::RequestClient does, and
   // Error(peer_lost) if a chain has no server.
   ServerChains(plan::PlacementPlan placement, const ServerPlaces& places, std::string token,
-               net::ChannelOptions channel, IsServerLost is_lost, Deadline deadline);
+               net::ChannelOptions channel, IsServerLost is_lost, WhyServerLost why_lost,
+               Deadline deadline);
 
   const plan::PlacementPlan& placement() const { return placement_; }
   int shards() const { return placement_.facts.servers; }
@@ -123,11 +127,13 @@ class ServerChains {
   void drop_those_that_the_job_lost();
   void settle(const Unreachable& unreachable, Deadline deadline);
   bool is_lost_for_the_job(int server);
+  std::string describe_loss(int server) const;
 
   const plan::PlacementPlan placement_;
   const std::string token_;
   const net::ChannelOptions channel_;
   const IsServerLost is_lost_;
+  const WhyServerLost why_lost_;
   std::vector<Process> processes_;  // [server]
   std::vector<Chain> chains_;       // [server whose pieces they are]
 };

@@ -59,7 +59,8 @@ ServerClient::ServerClient(const ServerPlaces& servers, const std::string& token
                            Deadline deadline)
     : options_(std::move(options)),
       parameters_(checked(options_.placement, std::move(parameters), servers.size())),
-      chains_(options_.placement, servers, token, options_.channel, options_.is_lost, deadline),
+      chains_(options_.placement, servers, token, options_.channel, options_.is_lost,
+              options_.why_lost, deadline),
       pieces_(servers.size()),
       numbers_(servers.size()) {
   const auto& pieces = options_.placement.pieces;

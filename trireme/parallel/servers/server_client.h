@@ -32,6 +32,7 @@ struct ServerClientOptions {
   // With ps.replication above 1, and when a connection ends. Null: a server whose connection ended
   // is lost.
   IsServerLost is_lost = {};
+  WhyServerLost why_lost = {};
   // Called several times a second while a call waits for other workers. An exception of it ends
   // the call. May be null.
   std::function<void()> look = {};
@@ -120,8 +121,8 @@ class ServerClient {
   OptimizerState read_state(Deadline deadline);
   // Gives the servers the parameters of this worker and this state, as a version that nobody has.
   void write_state(const OptimizerState& state, Deadline deadline);
-  // The counts of all servers (ParameterServerFacts), and of copies. The first is that of the
-  // clock.
+  // The counts of all servers (ParameterServerFacts), and of copies, with the number of the server
+  // and the CPU time of its process. The first is that of the clock.
   std::vector<Json> facts(Deadline deadline);
 
   // The versions of the parameters that this worker has, by server; -1: none.

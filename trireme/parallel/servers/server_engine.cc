@@ -6,6 +6,7 @@
 #include <torch/optim/optimizer.h>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <trireme/base/deadline.h>
 #include <trireme/base/error.h>
 #include <trireme/comm/dtype.h>
@@ -22,6 +23,7 @@
 #include <trireme/plan/strategy.h>
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <utility>
 
 namespace trireme {
@@ -78,6 +80,11 @@ class ServerEngine : public Engine, private OwnPace {
   at::Tensor evaluate(const Batch& batch) override { return output_of(setting_.model, batch); }
   DataShare data_share() const override { return {group().rank(), group().size()}; }
 
+  // The optimizer's state stays on the servers.
+  void prepare_to_evaluate() override {
+    client_->refresh(deadline());
+    broadcast_tensors(group(), model_.buffers);
+  }
   void prepare_to_read() override {
     load_state(*optimizer_, model_.parameters, client_->read_state(deadline()));
     broadcast_tensors(group(), model_.buffers);
@@ -162,6 +169,7 @@ void ServerEngine::connect() {
                                   .workers = group().size(),
                                   .compression = setting_.options.compression,
                                   .is_lost = access_.is_lost,
+                                  .why_lost = access_.why_lost,
                                   .look = access_.look};
       client_ =
           std::make_unique<ServerClient>(access_.find(limit), access_.token, std::move(options),
@@ -366,18 +374,21 @@ void ServerEngine::begin_load(const IncomingState& incoming) {
 bool ServerEngine::require_servers_with(const std::vector<int64_t>& versions) {
   const Json found = found_by_first(group(), [&] {
     const std::vector<int64_t>& at_join = client_->versions_at_join();
-    int count = 0;
-    for (size_t i = 0; i < versions.size(); ++i) count += at_join[i] < versions[i];
+    std::vector<std::string> lost;
+    for (size_t i = 0; i < versions.size(); ++i)
+      if (at_join[i] < versions[i]) lost.push_back(fmt::format("server {}", i));
     const bool are_first = std::ranges::max(at_join) == 0 && client_->has_a_blank_server();
-    return Json{{"lost", count}, {"writes", are_first}};
+    return Json{{"lost", lost}, {"writes", are_first}};
   });
-  const int lost = found.at("lost");
-  if (lost == 0) return found.at("writes");
+  const auto lost = found.at("lost").get<std::vector<std::string>>();
+  if (lost.empty()) return found.at("writes");
   torn_ = true;
-  throw Error(ErrorCode::peer_lost, "parallel",
-              fmt::format("{} of {} parameter servers have lost their part of the model", lost,
-                          versions.size()),
-              "nothing: the job continues from the newest checkpoint");
+  throw Error(
+      ErrorCode::peer_lost, "parallel",
+      fmt::format("nobody has the pieces of {} any more: another process has the task, and "
+                  "no copy was left",
+                  fmt::join(lost, ", ")),
+      "nothing: the job continues from the newest checkpoint");
 }
 
 void ServerEngine::end_load() {
@@ -396,7 +407,13 @@ Json ServerEngine::facts_for_report() {
     const std::vector<Json> all = client_->facts(deadline());
     const Json& first = all.at(0);
     int64_t failovers = 0;
-    for (const Json& each : all) failovers += each.at("failovers").get<int64_t>();
+    std::map<int, double> cpu_seconds;  // [server]
+    for (const Json& each : all) {
+      failovers += each.at("failovers").get<int64_t>();
+      cpu_seconds[each.at("server")] = each.at("cpu_seconds");
+    }
+    double all_cpu_seconds = 0;
+    for (const auto& [server, seconds] : cpu_seconds) all_cpu_seconds += seconds;
     return Json{{"parameter_server",
                  {{"servers", plan_.servers->facts.servers},
                   {"pushes", first.at("pushes")},
@@ -405,7 +422,8 @@ Json ServerEngine::facts_for_report() {
                   {"updates", first.at("updates")},
                   {"staleness", first.at("staleness")},
                   {"replication", plan_.servers->facts.replication},
-                  {"failovers", failovers}}}};
+                  {"failovers", failovers},
+                  {"cpu_seconds", all_cpu_seconds}}}};
   });
 }
 
