@@ -3,6 +3,7 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/stack.h>
@@ -84,9 +85,9 @@ class Dlrm : public torch::nn::Module {
     // the first dot products too large.
     const RowInit init{RowStart::uniform, 1 / std::sqrt(static_cast<double>(options.rows)), seed};
     if (tables)
-      take_tables(tables_of_dlrm(options, input), init, tables);
+      take_tables(tables_of_dlrm(options, input, /*unbounded=*/false), init, tables);
     else
-      make_tables(tables_of_dlrm(options, input), init);
+      make_tables(tables_of_dlrm(options, input, /*unbounded=*/false), init);
     int64_t numbers = 1;
     for (const int64_t size : input.shape) numbers *= size;
     bottom_ = make_layers("bottom", numbers, options.bottom, options.embedding_dim);
@@ -134,7 +135,9 @@ class Dlrm : public torch::nn::Module {
     const auto list = register_module("embeddings", torch::nn::ModuleList());
     std::vector<std::shared_ptr<torch::nn::EmbeddingImpl>> all;
     for (const plan::TableSpec& spec : wanted) {
-      const torch::nn::Embedding table(spec.rows, spec.width);
+      // With a weight it draws no initial values, which nobody needs.
+      const torch::nn::Embedding table(torch::nn::EmbeddingOptions(spec.rows, spec.width)
+                                           ._weight(at::empty({spec.rows, spec.width})));
       fill_uniform(table->weight, spec.name, init);
       list->push_back(table);
       all.push_back(table.ptr());

@@ -31,7 +31,7 @@ Family dlrm_family();  // No torch: dlrm_family.cc.
 // The embedding tables as servers have them: "embeddings.N". With `unbounded` each category has a
 // row of its own, and model.rows has no effect. No torch.
 std::vector<plan::TableSpec> tables_of_dlrm(const ModelOptions& options, const InputSpec& input,
-                                            bool unbounded = false);
+                                            bool unbounded);
 
 // Builds the module. `options` must come from resolve(), and fit `input`. Data, float [batch,
 // ...], and the named tensor "categories", int64 [batch, categories] of any values, give logits

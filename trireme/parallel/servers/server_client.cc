@@ -49,6 +49,7 @@ std::string told_model(const ServerClientOptions& options) {
     tensors.push_back(servers::told_form(tensor));
   Json model = {{"tensors", std::move(tensors)}, {"placement", options.placement.digest()}};
   if (options.workers > 0) model["workers"] = options.workers;
+  if (!options.tables.facts.tables.empty()) model["tables"] = options.tables.to_json();
   return model.dump();
 }
 
@@ -193,7 +194,7 @@ net::Message::Tensor ServerClient::gradient_of(int server, size_t piece) const {
 net::Message ServerClient::gradients_for(const Link& link, ServerRequest request,
                                          const std::string& text) const {
   request.text = text;
-  net::Message message{encode(request), {}};
+  net::Message message;
   const auto& pieces = pieces_of(link.shard);
   for (size_t i = 0; i < pieces.size(); ++i)
     message.tensors.push_back(request.samples > 0 ? gradient_of(link.shard, i)
@@ -203,6 +204,8 @@ net::Message ServerClient::gradients_for(const Link& link, ServerRequest request
     for (const plan::ServerPiece& piece : pieces)
       message.tensors.push_back(
           message_of(parameters_[static_cast<size_t>(piece.tensor)].tensor, piece));
+  if (request.samples > 0) request.tables = gradients_of_rows_.add_to(message, link.shard);
+  message.header = encode(request);
   return message;
 }
 
@@ -410,15 +413,21 @@ void ServerClient::leave(Deadline deadline) {
   });
 }
 
-std::vector<Json> ServerClient::facts(Deadline deadline) {
+std::vector<Json> ServerClient::facts_of(const std::vector<Link*>& links, Deadline deadline) {
   std::vector<Json> all;
-  for (const net::Reply& reply : chains_.without_the_lost(deadline, [&] {
-         return ask("facts", chains_.all(), deadline, [&](const Link& link) {
-           return net::Message{encode(request_of(ServerCall::facts, link)), {}};
-         });
+  for (const net::Reply& reply : ask("facts", links, deadline, [&](const Link& link) {
+         return net::Message{encode(request_of(ServerCall::facts, link)), {}};
        }))
     all.push_back(Json::parse(servers::decode_reply(reply.header).text));
   return all;
+}
+
+std::vector<Json> ServerClient::facts(Deadline deadline) {
+  return chains_.without_the_lost(deadline, [&] { return facts_of(chains_.all(), deadline); });
+}
+
+std::vector<Json> ServerClient::facts_of_firsts(Deadline deadline) {
+  return chains_.without_the_lost(deadline, [&] { return facts_of(chains_.firsts(), deadline); });
 }
 
 std::vector<int64_t> ServerClient::versions() const {

@@ -169,8 +169,10 @@ void ParameterServer::Impl::read_rows(const ServerRequest& request, net::Respond
 }
 
 void ParameterServer::Impl::write_rows(const ServerRequest& request, const net::Request& message) {
-  const int table = Json::parse(request.text).at("table");
+  const Json told = Json::parse(request.text);
+  const int table = told.at("table");
   const std::lock_guard lock(mutex);
+  rows_version = told.at("version");
   RowTable& target = tables.all().at(static_cast<size_t>(table));
   const std::span<const int64_t> rows = row_numbers_in(message.tensors.at(0));
   const size_t bytes = floats_of(target) * sizeof(float);
@@ -192,17 +194,26 @@ void ParameterServer::Impl::save_rows(const ServerRequest& request) {
   const checkpoint::Part part{told.at("index"), told.at("count"), told.at("attempt"), {}};
   std::vector<RowRange> ranges;
   for (const Json& each : told.at("ranges")) ranges.push_back({each.at(0), each.at(1)});
+  const std::filesystem::path folder = told.at("folder").get<std::string>();
+  const int64_t step = told.at("step");
+  // The writer of the first part has made it, under a name that no other save has.
+  if (const auto unfinished = checkpoint::unfinished_path(folder, step, part);
+      !std::filesystem::is_directory(unfinished))
+    throw Error(ErrorCode::invalid_argument, "parallel",
+                fmt::format("server {} does not see {}, into which its rows of embedding tables "
+                            "are to be saved",
+                            options.server, unfinished.string()),
+                "a checkpoint.dir that all workers and servers share");
   std::shared_ptr<servers::TableSnapshot> copy;
   {
     const std::lock_guard lock(mutex);
     copy = std::make_shared<servers::TableSnapshot>(tables.all(), ranges);
   }
-  writer = std::jthread([copy, part, folder = told.at("folder").get<std::string>(),
-                         step = told.at("step").get<int64_t>()] {
+  writer = std::jthread([copy, part, folder, step] {
     try {
       checkpoint::write_part(
           checkpoint::disk(), folder, step, part,
-          {copy->file(checkpoint::file_of_part("tables.safetensors", part.index))});
+          {copy->file(checkpoint::file_of_part(servers::kTablesFile, part.index))});
     } catch (const std::exception& error) {
       log_warning("the rows of the checkpoint of step {} were not saved: {}", step, error.what());
     }
@@ -214,6 +225,7 @@ void ParameterServer::Impl::load_rows(const ServerRequest& request) {
   std::vector<std::filesystem::path> files;
   for (const Json& file : told.at("files")) files.emplace_back(file.get<std::string>());
   const std::lock_guard lock(mutex);
+  tables.clear();
   servers::take_rows_of_files(tables.all(), options.tables, owner, files);
 }
 

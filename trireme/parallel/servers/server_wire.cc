@@ -102,6 +102,7 @@ std::string encode(const ServerRequest& request) {
   bytes.known = request.known;
   bytes.follows = request.follows;
   bytes.wait_ms = request.wait_ms;
+  bytes.tables = static_cast<uint32_t>(request.tables.size());
   return with_tables(text_of(bytes), request.tables).append(request.text);
 }
 

@@ -33,13 +33,6 @@ void PulledRows::add(const std::vector<RowsOfTable>& wanted,
   }
 }
 
-std::vector<at::Tensor> PulledRows::leaf_gradients() const {
-  std::vector<at::Tensor> all;
-  for (const RowValues& each : pulled_)
-    if (each.values.grad().defined()) all.push_back(each.values.grad());
-  return all;
-}
-
 std::vector<RowValues> PulledRows::gradients(const std::vector<plan::TableSpec>& tables,
                                              int worker, bool checks) const {
   std::map<int, std::vector<const RowValues*>> by_table;

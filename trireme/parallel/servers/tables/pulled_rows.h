@@ -23,8 +23,6 @@ class PulledRows {
   // Throws Error(corrupt) naming the row of one with NaN or infinity, if `checks`.
   std::vector<RowValues> gradients(const std::vector<plan::TableSpec>& tables, int worker,
                                    bool checks) const;
-  // The gradients as backward left them, to be scaled in place.
-  std::vector<at::Tensor> leaf_gradients() const;
   void forget() { pulled_.clear(); }
 
  private:

@@ -16,6 +16,11 @@
 
 namespace trireme {
 
+namespace servers {
+// Of a checkpoint; each server has a part of it (checkpoint::file_of_part()).
+inline constexpr const char* kTablesFile = "tables.safetensors";
+}  // namespace servers
+
 // The place of a server's rows of a table among those of all servers.
 struct RowRange {
   int64_t first = 0, total = 0;
