@@ -135,6 +135,8 @@ class ServerClient {
   // update after this version take it back from their rows. Returns false if some server has the
   // rows of another version.
   bool rows_are_of(int64_t version, Deadline deadline);
+  // All workers call it then, so that all servers hear of that update again.
+  void tell_again_after(int64_t version);
   // The servers copy their rows, and write them behind this as the last parts of a checkpoint.
   // Throws Error(invalid_argument) if a server does not see the folder.
   void save_rows(const std::filesystem::path& folder, int64_t step, const checkpoint::Part& part,

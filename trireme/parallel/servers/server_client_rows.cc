@@ -54,6 +54,10 @@ bool ServerClient::rows_are_of(int64_t version, Deadline deadline) {
   });
 }
 
+void ServerClient::tell_again_after(int64_t version) {
+  for (Link* const link : chains_.all()) link->told = std::min(link->told, version);
+}
+
 void ServerClient::save_rows(const std::filesystem::path& folder, int64_t step,
                              const checkpoint::Part& part, Deadline deadline) {
   chains_.without_the_lost(deadline, [&] {

@@ -155,7 +155,7 @@ void ServerEngine::require_rows_of(int64_t version) {
   if (!tables_.any() || version < 0) return;
   const Json have =
       found_by_first(group(), [&] { return Json(client_->rows_are_of(version, deadline())); });
-  if (have.get<bool>()) return;
+  if (have.get<bool>()) return client_->tell_again_after(version);
   torn_ = true;
   throw Error(ErrorCode::peer_lost, "parallel",
               fmt::format("some server does not have the rows of embedding tables as they were "
