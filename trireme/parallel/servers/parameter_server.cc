@@ -114,11 +114,6 @@ void ParameterServer::Impl::check_worker(const ServerRequest& request) const {
     refuse_call(fmt::format("worker {} of a job with {} workers", request.worker, workers));
 }
 
-net::Placement ParameterServer::Impl::place_for(const net::Head& head) {
-  check_tensors(servers::decode_request(head.header), head.tensors);
-  return memory->place(head.tensors);
-}
-
 void ParameterServer::Impl::check_tensors(const ServerRequest& request,
                                           const std::vector<net::TensorNote>& all) const {
   if (request.call == ServerCall::write) return;  // They have names.
@@ -154,20 +149,36 @@ void ParameterServer::Impl::check_tensors(const ServerRequest& request,
   }
 }
 
+void ParameterServer::Impl::begin_call(const ServerRequest& request) {
+  const std::lock_guard lock(mutex);
+  check_worker(request);
+  if (is_of_steps(request.call) && !request.to_copy && !std::exchange(acts_as_first, true)) {
+    ++facts.failovers;
+    log_warning(
+        "server {} takes the place of one that the job has lost: it has the pieces of server {}",
+        options.server, owner);
+  }
+}
+
+ServerReply ParameterServer::Impl::answer_rider(const net::Request& message) {
+  const ServerRequest request = servers::decode_request(message.head.header);
+  begin_call(request);
+  ServerReply reply{.version = -1, .clock = request.clock + 1};
+  if (request.call == ServerCall::hold)
+    hold(request, message);
+  else if (request.call == ServerCall::follow && request.to_copy)
+    reply = follow_told(request);
+  else
+    refuse_call(fmt::format("worker {} sends call {} with another one", request.worker,
+                            static_cast<int>(request.call)));
+  answer_the_waiting();
+  return reply;
+}
+
 void ParameterServer::Impl::handle(net::Request message, net::Responder responder) {
   const ServerRequest request = servers::decode_request(message.head.header);
   check_tensors(request, message.head.tensors);
-  {
-    const std::lock_guard lock(mutex);
-    check_worker(request);
-    if (is_of_steps(request.call) && !request.to_copy && !std::exchange(acts_as_first, true)) {
-      ++facts.failovers;
-      log_warning(
-          "server {} takes the place of one that the job has lost: it has the pieces of "
-          "server {}",
-          options.server, owner);
-    }
-  }
+  begin_call(request);
   if (handle_of_clock(request, message, responder)) return answer_the_waiting();
   if (handle_of_rows(request, message, responder)) return;
   switch (request.call) {
@@ -209,15 +220,18 @@ void ParameterServer::Impl::handle(net::Request message, net::Responder responde
 }
 
 // Decisions of a clock whose place another one has taken never happened.
+ServerReply ParameterServer::Impl::follow_told(const ServerRequest& request) {
+  const std::lock_guard lock(mutex);
+  ServerReply reply{.clock = request.clock, .is_unchanged = true};
+  reply.is_deposed =
+      !follow(servers::updates_in(text_in(request).value("updates", Json::array())));
+  reply.version = version;
+  return reply;
+}
+
 void ParameterServer::Impl::follow_and_answer(const ServerRequest& request,
                                               net::Responder& responder) {
-  ServerReply reply{.clock = request.clock, .is_unchanged = true};
-  {
-    const std::lock_guard lock(mutex);
-    reply.is_deposed =
-        !follow(servers::updates_in(text_in(request).value("updates", Json::array())));
-    reply.version = version;
-  }
+  const ServerReply reply = follow_told(request);
   if (reply.is_deposed || request.to_copy)
     responder.reply({encode(reply), {}});
   else
@@ -366,9 +380,9 @@ ParameterServer::ParameterServer(const net::Endpoint& listen, std::string token,
     });
   }
   net::RequestHandler handler;
-  handler.place = [this](const net::Head& head) { return impl_of(head)->place_for(head); };
+  handler.place = [this](const net::Head& head) { return place_for(head); };
   handler.handle = [this](net::Request request, net::Responder responder) {
-    impl_of(request.head)->handle(std::move(request), std::move(responder));
+    handle(std::move(request), std::move(responder));
   };
   requests_ = std::make_unique<net::RequestServer>(listen, std::move(token), std::move(handler),
                                                    options.channel);
@@ -384,15 +398,63 @@ ParameterServer::~ParameterServer() {
   }
 }
 
-const std::shared_ptr<ParameterServer::Impl>& ParameterServer::impl_of(
-    const net::Head& head) const {
-  const ServerRequest request = servers::decode_request(head.header);
+net::Placement ParameterServer::place_for(const net::Head& head) const {
+  const servers::RiddenRequest ridden = servers::riders_in(head.header);
+  auto at = head.tensors.begin();
+  const auto check = [&](std::string_view header, size_t tensors) {
+    if (tensors > static_cast<size_t>(head.tensors.end() - at))
+      refuse_call(fmt::format("{} tensors for requests that have more", head.tensors.size()));
+    const auto end = at + static_cast<std::ptrdiff_t>(tensors);
+    impl_of(header).check_tensors(servers::decode_request(header), {at, end});
+    at = end;
+  };
+  for (const auto& rider : ridden.riders) check(rider.header, rider.tensors);
+  check(ridden.header, static_cast<size_t>(head.tensors.end() - at));
+  return impl_of(ridden.header).memory->place(head.tensors);
+}
+
+// A decision that one of the riders refuses reaches none of those behind it.
+void ParameterServer::handle(net::Request request, net::Responder responder) {
+  const servers::RiddenRequest ridden = servers::riders_in(request.head.header);
+  if (ridden.riders.empty())
+    return impl_of(ridden.header).handle(std::move(request), std::move(responder));
+  std::string told;
+  bool is_deposed = false;
+  auto note = request.head.tensors.begin();
+  auto bytes = request.tensors.begin();
+  const auto part_of = [&](std::string_view header, size_t tensors) {
+    net::Request part{{std::string(header), {note, note + static_cast<std::ptrdiff_t>(tensors)}},
+                      {bytes, bytes + static_cast<std::ptrdiff_t>(tensors)},
+                      request.owner,
+                      request.client};
+    note += static_cast<std::ptrdiff_t>(tensors);
+    bytes += static_cast<std::ptrdiff_t>(tensors);
+    return part;
+  };
+  for (const auto& rider : ridden.riders) {
+    const net::Request part = part_of(rider.header, rider.tensors);
+    ServerReply reply{.is_deposed = true};
+    if (!is_deposed) reply = impl_of(rider.header).answer_rider(part);
+    is_deposed = reply.is_deposed;
+    told += encode(reply);
+  }
+  responder.put_before(std::move(told));
+  if (is_deposed)
+    responder.reply({encode(ServerReply{.is_unchanged = true, .is_deposed = true}), {}});
+  else
+    impl_of(ridden.header)
+        .handle(part_of(ridden.header, static_cast<size_t>(request.head.tensors.end() - note)),
+                std::move(responder));
+}
+
+ParameterServer::Impl& ParameterServer::impl_of(std::string_view header) const {
+  const ServerRequest request = servers::decode_request(header);
   const auto found = impls_.find(request.shard);
   if (found == impls_.end())
     refuse_call(fmt::format("worker {} asks for pieces of server {}, which this one does not have",
                             request.worker, request.shard),
                 "the same ps.replication everywhere");
-  return found->second;
+  return *found->second;
 }
 
 ParameterServer::Impl& ParameterServer::clock() const {

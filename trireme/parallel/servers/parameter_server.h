@@ -88,7 +88,9 @@ class ParameterServer {
  private:
   struct Impl;
   Impl& clock() const;
-  const std::shared_ptr<Impl>& impl_of(const net::Head& head) const;
+  Impl& impl_of(std::string_view header) const;
+  net::Placement place_for(const net::Head& head) const;
+  void handle(net::Request request, net::Responder responder);
 
   std::map<int, std::shared_ptr<Impl>> impls_;  // [server whose pieces they are]
   std::unique_ptr<net::RequestServer> requests_;

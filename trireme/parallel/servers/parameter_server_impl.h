@@ -74,13 +74,16 @@ struct ParameterServer::Impl {
   static Round round_in(const at::Tensor& bytes);
 
   // parameter_server.cc: calls.
-  net::Placement place_for(const net::Head& head);
+  void begin_call(const servers::ServerRequest& request);
   void handle(net::Request request, net::Responder responder);
+  // A request that answers at once and without tensors.
+  servers::ServerReply answer_rider(const net::Request& message);
   bool handle_of_clock(const servers::ServerRequest& request, const net::Request& message,
                        net::Responder& responder);
   servers::ServerReply join(const servers::ServerRequest& request);
   void begin_generation(int generation, int workers);
   bool initialise(const net::Request& message);  // False if there were values before.
+  servers::ServerReply follow_told(const servers::ServerRequest& request);
   void follow_and_answer(const servers::ServerRequest& request, net::Responder& responder);
   servers::ServerReply decisions_asked_for(const servers::ServerRequest& request);
   void become_clock(const servers::ServerRequest& request);

@@ -187,12 +187,16 @@ class ServerClient {
   const std::vector<plan::ServerPiece>& pieces_of(int shard) const;
   // To each of these servers, with the memory of the parameters for answers.
   std::vector<net::Reply> ask(const char* name, const std::vector<Link*>& whom, Deadline deadline,
-                              const servers::ServerChains::Make& make);
+                              const servers::ServerChains::Make& make,
+                              const servers::ServerChains::Rides& rides = {});
   net::Reply ask_one(const char* name, Link& whom, Deadline deadline, net::Message message);
   void take_parameters(Link& link, const servers::ServerReply& told);
-  void hold_at(const std::vector<Link*>& links, int64_t clock, int64_t samples,
-               const std::string& text, Deadline deadline);
+  net::Message held_message(const Link& link, int64_t clock, int64_t samples,
+                            const std::string& text) const;
+  net::Reply push_to_all(servers::ServerRequest request, int64_t samples, const std::string& text,
+                         Deadline deadline);
   Json pull_from_clock(net::Message message, const std::string& wish, Deadline deadline);
+  Json take_answer_of_clock(net::Reply reply, const std::string& wish, Deadline deadline);
   Json push_and_pull(int64_t samples, const std::string& text, const std::string& wish,
                      Deadline deadline);
   void bring(const Json& updates, Deadline deadline, bool pulls = true);

@@ -127,6 +127,64 @@ ServerRequest decode_request(std::string_view header) {
           text};
 }
 
+namespace {
+
+constexpr uint32_t kRiddenMark = 0x52735054;  // "TPsR"
+
+struct RiddenBytes {
+  uint32_t mark = kRiddenMark, riders = 0;  // RiderBytes for each follow, then the headers.
+};
+struct RiderBytes {
+  uint32_t header_bytes = 0, tensors = 0;
+};
+
+}  // namespace
+
+std::string with_riders(const std::vector<RiddenRequest::Rider>& riders, std::string_view header) {
+  std::string all = text_of(RiddenBytes{.riders = static_cast<uint32_t>(riders.size())});
+  for (const RiddenRequest::Rider& each : riders)
+    all += text_of(RiderBytes{static_cast<uint32_t>(each.header.size()),
+                              static_cast<uint32_t>(each.tensors)});
+  for (const RiddenRequest::Rider& each : riders) all += each.header;
+  return all.append(header);
+}
+
+RiddenRequest riders_in(std::string_view header) {
+  RiddenBytes bytes;
+  if (header.size() >= sizeof bytes) std::memcpy(&bytes, header.data(), sizeof bytes);
+  if (header.size() < sizeof bytes || bytes.mark != kRiddenMark) return {{}, header};
+  std::string_view rest = header.substr(sizeof bytes);
+  const auto take = [&](size_t count) {
+    if (count > rest.size())
+      throw Error(
+          ErrorCode::corrupt, "parallel",
+          fmt::format("a header of {} bytes lists {} riders", header.size(), bytes.riders));
+    const std::string_view taken = rest.substr(0, count);
+    rest.remove_prefix(count);
+    return taken;
+  };
+  const std::string_view list = take(bytes.riders * sizeof(RiderBytes));
+  RiddenRequest request;
+  for (size_t i = 0; i < bytes.riders; ++i) {
+    RiderBytes rider;
+    std::memcpy(&rider, list.data() + i * sizeof rider, sizeof rider);
+    request.riders.push_back({take(rider.header_bytes), rider.tensors});
+  }
+  request.header = rest;
+  return request;
+}
+
+std::vector<std::string_view> split_replies(std::string_view header, size_t riders) {
+  if (header.size() < riders * sizeof(ReplyBytes))
+    throw Error(ErrorCode::corrupt, "parallel",
+                fmt::format("a reply of {} bytes for {} riders", header.size(), riders));
+  std::vector<std::string_view> replies;
+  for (size_t i = 0; i < riders; ++i)
+    replies.push_back(header.substr(i * sizeof(ReplyBytes), sizeof(ReplyBytes)));
+  replies.push_back(header.substr(riders * sizeof(ReplyBytes)));
+  return replies;
+}
+
 std::string encode(const ServerReply& reply) {
   ReplyBytes bytes;
   bytes.flags = (reply.is_unchanged ? kUnchanged : 0) | (reply.is_early ? kEarly : 0) |

@@ -111,6 +111,23 @@ struct ServerRequest {
   std::string_view text = {};
 };
 std::string encode(const ServerRequest& request);
+
+// A request to one process about several servers' pieces. The riders come first, in order, with
+// their tensors in front. They answer at once and without tensors, so one reply has all answers.
+struct RiddenRequest {
+  struct Rider {
+    std::string_view header;
+    size_t tensors = 0;
+  };
+  std::vector<Rider> riders;
+  std::string_view header;  // Of the request with which they go.
+};
+std::string with_riders(const std::vector<RiddenRequest::Rider>& riders, std::string_view header);
+// Any header; one without riders is the request itself. The text is that of `header`. Throws
+// Error(corrupt).
+RiddenRequest riders_in(std::string_view header);
+// The header of a reply: those of `riders` answers, and behind them that of the request.
+std::vector<std::string_view> split_replies(std::string_view header, size_t riders);
 // Throws Error(corrupt) if it is no such header.
 ServerRequest decode_request(std::string_view header);
 
