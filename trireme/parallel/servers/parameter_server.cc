@@ -379,6 +379,9 @@ ParameterServer::ParameterServer(const net::Endpoint& listen, std::string token,
       impl->look_after_the_waiting(end);
     });
   }
+  if (const auto clock_of_job = impls_.find(0); clock_of_job != impls_.end())
+    for (const auto& [owner, impl] : impls_)
+      if (owner != 0) clock_of_job->second->beside.push_back(impl.get());
   net::RequestHandler handler;
   handler.place = [this](const net::Head& head) { return place_for(head); };
   handler.handle = [this](net::Request request, net::Responder responder) {

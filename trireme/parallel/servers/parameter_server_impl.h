@@ -104,6 +104,8 @@ struct ParameterServer::Impl {
   Json decisions_for(const servers::ServerRequest& request);
   bool follow(const std::vector<servers::ServerUpdate>& updates);
   void decide(servers::ServerUpdate update);
+  void follow_beside(const servers::ServerUpdate& update);
+  bool has_all_beside() const;  // Those in this process have made the same updates.
   void decide_gathered();
   void end_round_if_last();
   void apply(const servers::ServerUpdate& update);
@@ -157,6 +159,9 @@ struct ParameterServer::Impl {
   std::optional<compression::PushCodec> codec;  // Of gradients that come in fewer bytes.
   const std::shared_ptr<servers::RequestMemory> memory =
       std::make_shared<servers::RequestMemory>();
+
+  // The clock: the other pieces in this process. Their mutexes come after that of the clock.
+  std::vector<Impl*> beside;
 
   mutable std::mutex mutex;  // Guards what follows.
   servers::ServerShard shard;

@@ -237,6 +237,9 @@ Json ServerClient::take_answer_of_clock(net::Reply reply, const std::string& wis
     const ServerReply told = servers::decode_reply(reply.header);
     if (!told.is_early) {
       take_parameters(clock, told);
+      if (told.has_all_beside)
+        for (Link* const link : chains_.links_of(clock.server))
+          link->told = std::max(link->told, told.version);
       const Json text = told.text.empty() ? Json::object() : Json::parse(told.text);
       if (text.contains("updates")) bring(text["updates"], deadline);
       clock_ = unsettled_ = told.clock;

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 #include <trireme/base/error.h>
+#include <trireme/base/log.h>
 #include <trireme/parallel/fused/kernels.h>
 #include <trireme/parallel/servers/parameter_server_impl.h>
 #include <algorithm>
@@ -214,6 +215,27 @@ void ParameterServer::Impl::decide(ServerUpdate update) {
   update.term = term;
   update.compensates = compensates;
   apply(update);
+  for (Impl* const each : beside) each->follow_beside(update);
+}
+
+// The copies in the process of the clock need no message: they are lost with it, so nobody acts by
+// a decision that does not happen.
+void ParameterServer::Impl::follow_beside(const ServerUpdate& update) {
+  const std::lock_guard lock(mutex);
+  if (update.number != version + 1) return;  // A worker tells it all that it lacks.
+  try {
+    follow({update});
+  } catch (const Error& error) {
+    log_warning("server {} does not follow with the pieces of server {}: {}", options.server,
+                owner, error.what());
+  }
+}
+
+bool ParameterServer::Impl::has_all_beside() const {
+  return std::ranges::all_of(beside, [this](const Impl* each) {
+    const std::lock_guard lock(each->mutex);
+    return each->version == version;
+  });
 }
 
 // Another worker may have brought these updates before. Returns false for those of a clock whose

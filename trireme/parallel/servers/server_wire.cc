@@ -10,7 +10,7 @@ namespace {
 
 constexpr uint32_t kServerMark = 0x34735054;  // "TPs4"
 constexpr std::string_view kServer = "parameter server";
-constexpr uint32_t kUnchanged = 1, kEarly = 2, kDeposed = 4, kCompensates = 8;
+constexpr uint32_t kUnchanged = 1, kEarly = 2, kDeposed = 4, kCompensates = 8, kAllBeside = 16;
 
 struct RequestBytes {
   uint32_t mark = kServerMark;
@@ -188,7 +188,8 @@ std::vector<std::string_view> split_replies(std::string_view header, size_t ride
 std::string encode(const ServerReply& reply) {
   ReplyBytes bytes;
   bytes.flags = (reply.is_unchanged ? kUnchanged : 0) | (reply.is_early ? kEarly : 0) |
-                (reply.is_deposed ? kDeposed : 0) | (reply.compensates ? kCompensates : 0);
+                (reply.is_deposed ? kDeposed : 0) | (reply.compensates ? kCompensates : 0) |
+                (reply.has_all_beside ? kAllBeside : 0);
   bytes.version = reply.version;
   bytes.clock = reply.clock;
   return text_of(bytes) + reply.text;
@@ -202,6 +203,7 @@ ServerReply decode_reply(std::string_view header) {
           (bytes.flags & kEarly) != 0,
           (bytes.flags & kDeposed) != 0,
           (bytes.flags & kCompensates) != 0,
+          (bytes.flags & kAllBeside) != 0,
           std::string(header.substr(sizeof bytes))};
 }
 

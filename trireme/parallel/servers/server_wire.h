@@ -141,6 +141,8 @@ struct ServerReply {
   bool is_deposed = false;
   // The pushes of servers with copies bring the parameters with which they were computed.
   bool compensates = false;
+  // The clock: all pieces in its process have this version.
+  bool has_all_beside = false;
   std::string text = {};
 };
 std::string encode(const ServerReply& reply);
