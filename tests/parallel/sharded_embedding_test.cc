@@ -63,8 +63,7 @@ struct Servers {
 
 nn::ShardedEmbedding embedding_of(const std::shared_ptr<TableClient>& client,
                                   const std::string& table = "ads") {
-  const plan::TableSpec& spec =
-      client->plan().facts.tables[static_cast<size_t>(client->find(table))];
+  const plan::TableSpec& spec = client->tables()[static_cast<size_t>(client->find(table))];
   return nn::ShardedEmbedding(client, table, EmbeddingOptions(spec.rows, spec.width));
 }
 

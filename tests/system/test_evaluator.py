@@ -6,8 +6,8 @@ import os
 import signal
 import unittest
 
+from server_jobs import tasks_of
 from support import DIGITS, TRIREME, SystemTest, wait_until
-from test_parameter_server import tasks_of
 
 SMALL = ("--set", "model.name=mlp", "--set", "model.hidden=[32]")
 EVERY = ("--set", "checkpoint.every=5 steps", "--set", "checkpoint.keep=50")

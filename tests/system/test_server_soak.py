@@ -11,8 +11,8 @@ import signal
 import time
 import unittest
 
+from server_jobs import SERVERS, SMALL, Lines, tasks_of
 from support import DIGITS, TRIREME, SystemTest, processes_that_mention, wait_until
-from test_parameter_server import SERVERS, SMALL, Lines, tasks_of
 
 FAULTS = int(os.environ.get("TRIREME_SOAK", "10"))
 SEED = int(os.environ.get("TRIREME_SOAK_SEED", random.SystemRandom().randrange(1 << 32)))

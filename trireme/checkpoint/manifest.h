@@ -46,7 +46,7 @@ struct Manifest {
   // File -> the name of a tensor in it -> the slice that it is. Tensors that are not listed are
   // whole. Slices of one tensor may have the same name in different files.
   std::map<std::string, std::map<std::string, StoredSlice>> slices;
-  std::map<std::string, int> writers;  // File -> the rank that wrote it. save() fills it in.
+  std::map<std::string, int> writers;  // File -> its writer (Part::ranks). save() fills it in.
 };
 
 // Returns the loss of an evaluation at the manifest's step,

@@ -45,7 +45,7 @@ Saved open_manifest(const fs::path& path) {
       throw corrupt(path / name,
                     writer == saved.manifest.writers.end()
                         ? "is missing"
-                        : fmt::format("is missing; rank {} wrote it", writer->second));
+                        : fmt::format("is missing; {} wrote it", describe_writer(writer->second)));
   }
   return saved;
 }

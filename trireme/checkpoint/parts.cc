@@ -103,6 +103,10 @@ int writer_of(const Part& part, int index) {
   return part.ranks.empty() ? index : part.ranks.at(static_cast<size_t>(index));
 }
 
+std::string describe_writer(int writer) {
+  return writer < 0 ? fmt::format("server {}", -1 - writer) : fmt::format("rank {}", writer);
+}
+
 void write_part(FileSystem& files, const fs::path& folder, int64_t step, const Part& part,
                 const std::vector<OutgoingFile>& content) {
   const fs::path unfinished = unfinished_path(folder, step, part);
@@ -124,7 +128,7 @@ void collect_parts(FileSystem& files, const fs::path& unfinished, const Part& pa
     std::error_code ignored;
     for (int index = 1; index < part.count; ++index)
       if (!fs::exists(unfinished / note_of(index), ignored))
-        writers.push_back(fmt::format("rank {}", writer_of(part, index)));
+        writers.push_back(describe_writer(writer_of(part, index)));
     return writers;
   };
   for (auto writers = missing(); !writers.empty(); writers = missing()) {
@@ -139,9 +143,10 @@ void collect_parts(FileSystem& files, const fs::path& unfinished, const Part& pa
     const fs::path path = unfinished / note_of(index);
     const Json note = Json::parse(read_file(path));
     if (note.contains("error"))
-      throw Error(ErrorCode::io, "checkpoint",
-                  fmt::format("rank {} could not write its part: {}", writer_of(part, index),
-                              note["error"].get<std::string>()));
+      throw Error(
+          ErrorCode::io, "checkpoint",
+          fmt::format("{} could not write its part: {}", describe_writer(writer_of(part, index)),
+                      note["error"].get<std::string>()));
     for (const auto& [name, digest] : note.at("files").items()) {
       manifest.files[name] = digest.get<std::string>();
       manifest.writers[name] = writer_of(part, index);

@@ -28,7 +28,8 @@ struct Part {
   // If there is more than one part, all parts of one save have the same text here, and no other
   // save of this folder has it.
   std::string attempt;
-  // The rank that writes each part, by index. Empty: part i is rank i's.
+  // The writer of each part, by index: a rank, or -1 - i for parameter server i. Empty: part i is
+  // rank i's.
   std::vector<int> ranks;
 };
 
@@ -59,8 +60,9 @@ std::map<std::string, std::string> write_files(FileSystem& files,
                                                const std::filesystem::path& unfinished,
                                                const std::vector<OutgoingFile>& content,
                                                const Part& part);
-// The rank that writes a part.
+// The writer of a part (Part::ranks).
 int writer_of(const Part& part, int index);
+std::string describe_writer(int writer);  // "rank 3", "server 0"
 
 // Writes `content` and the note, for a part after the first. Throws Error(io) only if it cannot
 // even leave a note of the failure.

@@ -250,6 +250,11 @@ void check_evaluator(const TrainArguments& arguments, const Config& config, bool
              "--evaluator, or evaluator.patience=0");
     return;
   }
+  if (config.tables.on_servers)
+    refuse(
+        "ps.tables is true: an evaluator reads checkpoints, and the rows of tables live on "
+        "the servers",
+        "no --evaluator: the workers evaluate (train.evaluate_every), or ps.tables=false");
   const CheckpointOptions& checkpoint = config.trainer.checkpoint;
   if (checkpoint.every_steps == 0 && checkpoint.every_epochs == 0)
     refuse("checkpoint.every is never, so --evaluator would find no checkpoint before the end",

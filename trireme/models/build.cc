@@ -1,8 +1,11 @@
+#include <fmt/format.h>
+#include <trireme/base/error.h>
 #include <trireme/config/registry.h>
 #include <trireme/models/amoebanet.h>
 #include <trireme/models/build.h>
 #include <trireme/models/cnn.h>
 #include <trireme/models/dlrm.h>
+#include <trireme/models/family.h>
 #include <trireme/models/gpt.h>
 #include <trireme/models/mlp.h>
 #include <trireme/models/resnet.h>
@@ -50,6 +53,19 @@ void register_model(const std::string& name, ModelMaker maker) {
 ModelFactory make_factory(const ModelOptions& options, const InputSpec& input) {
   const ModelOptions resolved = resolve(options);  // Throws if there is no such model.
   return makers().find(resolved.name)(resolved, input);
+}
+
+ModelFactory make_factory(const ModelOptions& options, const InputSpec& input,
+                          const std::shared_ptr<RowSource>& tables) {
+  const ModelOptions resolved = resolve(options);
+  const Family* family = family_of(resolved);
+  if (!family || !family->tables)
+    throw Error(
+        ErrorCode::invalid_argument, "models",
+        fmt::format("model '{}' has no embedding tables that servers could have", resolved.name),
+        "model.name=dlrm, or ps.tables=false");
+  parameter_shapes(resolved, input);  // Throws if the input does not fit.
+  return [resolved, input, tables] { return make_dlrm(resolved, input, tables); };
 }
 
 }  // namespace trireme::models

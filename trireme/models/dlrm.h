@@ -21,7 +21,7 @@ namespace at {
 class Tensor;
 }
 namespace trireme {
-class TableClient;
+class RowSource;
 }
 
 namespace trireme::models {
@@ -31,16 +31,16 @@ Family dlrm_family();  // No torch: dlrm_family.cc.
 // The embedding tables as servers have them: "embeddings.N". With `unbounded` each category has a
 // row of its own, and model.rows has no effect. No torch.
 std::vector<plan::TableSpec> tables_of_dlrm(const ModelOptions& options, const InputSpec& input,
-                                            bool unbounded = false);
+                                            bool unbounded);
 
 // Builds the module. `options` must come from resolve(), and fit `input`. Data, float [batch,
 // ...], and the named tensor "categories", int64 [batch, categories] of any values, give logits
 // [batch, classes].
 Model make_dlrm(const ModelOptions& options, const InputSpec& input);
 // The same with the embedding tables on servers, which have tables_of_dlrm(). The module has no
-// embeddings then: TableClient::push() trains them.
+// embeddings then; the servers train them. Their rows begin with the values of the other model.
 Model make_dlrm(const ModelOptions& options, const InputSpec& input,
-                const std::shared_ptr<TableClient>& tables);
+                const std::shared_ptr<RowSource>& tables);
 
 // The rows of categories, int64 [batch, features] -> the same shape: mix64(feature, category)
 // modulo `rows`, or all 64 bits if `rows` is 0. So equal categories of two features are two

@@ -36,7 +36,7 @@ void add_dlrm(ShapeList& list, const ModelOptions& options, const InputSpec& inp
   for (const int64_t size : input.shape) numbers *= size;
   const int64_t vectors = input.categories + 1;
   list.begin_block("features");
-  for (int64_t i = 0; i < input.categories; ++i)
+  for (int64_t i = 0; i < input.categories && !options.tables_elsewhere; ++i)
     list.add(fmt::format("embeddings.{}.weight", i), {options.rows, options.embedding_dim});
   add_mlp_of_dlrm(list, "bottom", numbers, options.bottom, options.embedding_dim, false);
   add_mlp_of_dlrm(list, "top", options.embedding_dim + vectors * (vectors - 1) / 2, options.top,
@@ -60,6 +60,7 @@ Family dlrm_family() {
           .keys = {"model.bottom", "model.top", "model.rows", "model.embedding_dim"},
           .resolve = resolve_dlrm,
           .add_shapes = add_dlrm,
+          .tables = tables_of_dlrm,
           .default_input = [](const ModelOptions&) -> InputSpec { return {{13}, 2, 26}; },
           .default_batch = [](const ModelOptions&) -> int64_t { return 128; }};
 }

@@ -4,6 +4,7 @@
 #pragma once
 #include <trireme/models/shape_list.h>
 #include <trireme/models/shapes.h>
+#include <trireme/plan/table_plan.h>
 #include <string_view>
 #include <vector>
 
@@ -31,6 +32,10 @@ struct Family {
   // The options of the functions below are resolved.
   // Appends the parameters. Throws Error(invalid_argument) if the input does not fit.
   void (*add_shapes)(ShapeList& list, const ModelOptions& options, const InputSpec& input);
+  // The embedding tables, which servers may have instead; null: there are none. With `unbounded`
+  // any int64 is a row.
+  std::vector<plan::TableSpec> (*tables)(const ModelOptions& options, const InputSpec& input,
+                                         bool unbounded) = nullptr;
   // Input and samples per rank in the benchmark suite.
   InputSpec (*default_input)(const ModelOptions& options);
   int64_t (*default_batch)(const ModelOptions& options);

@@ -149,7 +149,8 @@ auto rows_of_clicks() {
                    .meaning = "dlrm: size of the vector of each feature; auto: 16.",
                    .range = config::at_least(1),
                    .automatic = -1,
-                   .only_for = owners_of("model.embedding_dim")}));
+                   .only_for = owners_of("model.embedding_dim")}),
+      config::no_row(&O::tables_elsewhere));
 }
 
 }  // namespace

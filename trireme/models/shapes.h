@@ -26,6 +26,8 @@ struct ModelOptions {
   int tied = -1;                     // gpt: at 1 the head has the weights of the token embedding.
   std::vector<int64_t> bottom, top;  // dlrm: the widths of the hidden layers of its two MLPs.
   int64_t rows = -1, embedding_dim = -1;  // dlrm: the size of each embedding table.
+  // dlrm: its embedding tables live elsewhere, and are no parameters. No key.
+  bool tables_elsewhere = false;
 };
 config::Rows rows_of(const ModelOptions*);
 using data::InputSpec;  // The form of a sample.

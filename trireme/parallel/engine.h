@@ -37,6 +37,7 @@
 namespace trireme {
 
 class ReplicaRandom;
+class ModelTables;
 class OwnPace;
 struct ServerAccess;
 
@@ -108,6 +109,8 @@ struct EngineSetting {
   MemoryOptions memory;            // See StrategyFeatures::memory.
   // The parameter servers of the job. Null unless StrategyFeatures::servers.
   std::shared_ptr<const ServerAccess> servers;
+  // The embedding tables of the model that live on them; null: none.
+  std::shared_ptr<ModelTables> tables;
   std::optional<at::ScalarType> autocast;  // Forward and loss run under it.
   uint64_t seed = 0;
   ReplicaRandom* random = nullptr;  // Seeded anew before each step; outlives the engine.
@@ -132,6 +135,7 @@ struct IncomingState {
   // Rank 0's parameters and buffers have been read from a checkpoint just now. Otherwise they are
   // those with which the engine was made.
   bool model_is_new = false;
+  std::string path = {};  // On rank 0: that checkpoint. Empty: there is none.
 };
 
 // The memory that this rank's part of the model took so far. 0: not known.

@@ -3,8 +3,11 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <trireme/base/json.h>
+#include <trireme/checkpoint/parts.h>
 #include <trireme/parallel/module_state.h>
 #include <trireme/plan/tensor_slice.h>
+#include <filesystem>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -57,12 +60,24 @@ std::string name_in_file(const StateEntry& entry, int rank);
 // "exp_avg/conv1.weight". Empty if the name has no such form.
 std::string parameter_of(const std::string& state_name);
 
+// State that processes beside the ranks have, and write into checkpoints themselves.
+struct StateElsewhere {
+  int parts = 0;  // The last ones of a checkpoint (checkpoint/parts.h).
+  // What it is. A checkpoint whose text is another one does not fit.
+  std::string text;
+  // On rank 0: they copy this state, and begin to write their parts. Throws as checkpoints do.
+  std::function<void(const std::filesystem::path& folder, int64_t step,
+                     const checkpoint::Part& part)>
+      write;
+};
+
 // All of an engine but its model's code: the tensors, and everything that is no tensor.
 struct EngineState {
   StateView tensors;
   // Equal on every rank. The member "optimizer" has the optimizer's kind and counters
   // (OptimizerState); the other members are the engine's own.
   Json counters = Json::object();
+  StateElsewhere elsewhere = {};
 };
 
 }  // namespace trireme

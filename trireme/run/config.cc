@@ -59,6 +59,7 @@ config::Rows rows_of(const Config*) {
   using O = Config;
   return config::all_of<O>(
       {config::part(&O::model), config::part(&O::data), config::part(&O::optimizer),
+       config::part(&O::tables),
        config::row(&O::device, {.name = "device.name",
                                 .meaning = "The device that computes.",
                                 .choices = config::one_of({"cpu"}),

@@ -10,6 +10,7 @@
 #include <trireme/launch/patience.h>
 #include <trireme/models/shapes.h>
 #include <trireme/parallel/optimizer_options.h>
+#include <trireme/parallel/servers/tables/table_settings.h>
 #include <trireme/run/own_options.h>
 #include <trireme/train/trainer_options.h>
 #include <filesystem>
@@ -30,6 +31,7 @@ struct Config {
   models::ModelOptions model;
   data::DataOptions data;
   OptimizerOptions optimizer;
+  TableSettings tables;
   // These differ from the defaults of a Trainer that a programme makes: `auto`, and a price.
   TrainerOptions trainer{
       .replicas = -1, .epochs = -1, .threads = 0, .cost = {.per_cpu_hour = 0.04}};

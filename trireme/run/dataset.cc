@@ -4,6 +4,7 @@
 #include <trireme/base/error.h>
 #include <trireme/data/data_kinds.h>
 #include <trireme/models/family.h>
+#include <trireme/parallel/servers/tables/row_table.h>
 #include <trireme/run/dataset.h>
 
 namespace trireme {
@@ -43,8 +44,17 @@ plan::DType reduced_dtype(const Config& config) {
   return plan::bytes_of(dtype) == 2 ? plan::DType::float32 : dtype;
 }
 
+plan::PsOptions servers_for(const Config& config) {
+  plan::PsOptions options = config.trainer.ps;
+  if (config.tables.on_servers && options.replication == 0 &&
+      !grows_without_limits(table_options_of(config.tables, config.optimizer)))
+    options.replication = 1;
+  return options;
+}
+
 models::ModelOptions model_for(const Config& config, const Dataset& data) {
   models::ModelOptions model = config.model;
+  model.tables_elsewhere = config.tables.on_servers;
   const models::Family* family = models::family_of(model);
   if (!family || !family->takes_tokens || !data::find_kind(config.data.name)->has_tokens)
     return model;

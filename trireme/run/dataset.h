@@ -23,8 +23,12 @@ Dataset read_data(const Config& config);
 plan::DataPlan data_plan_of(const Config& config, const Dataset& data);
 
 // The model's options, completed by the data: vocabulary and context of gpt, if the options leave
-// them open.
+// them open; and without the tables that live on servers.
 models::ModelOptions model_for(const Config& config, const Dataset& data);
+
+// The options of the parameter servers. One server alone has each row of tables that have limits
+// (tables.budget).
+plan::PsOptions servers_for(const Config& config);
 
 // The type in which gradients are reduced: that of train.dtype, but float32 if parameters are kept
 // in 16 bits.

@@ -95,7 +95,7 @@ plan::EnginePlan engine_plan_of(const Config& config, const ResolvedStrategy& st
   facts.local = options.local;
   facts.virtual_shards = options.virtual_shards;
   facts.division = options.division;
-  facts.ps = options.ps;
+  facts.ps = servers_for(config);
   if (!plan::is_of_mesh(strategy.name)) return plan::plan_engine(strategy.name, facts);
   if (const std::string& cut = facts.division.pipeline.cut;
       measured.empty() && plan::needs_measured_blocks(cut))

@@ -7,6 +7,7 @@
 #include <trireme/config/value.h>
 #include <trireme/data/data_kinds.h>
 #include <trireme/models/family.h>
+#include <trireme/parallel/servers/tables/row_table.h>
 #include <trireme/plan/collective_table.h>
 #include <trireme/plan/strategy.h>
 #include <trireme/run/config.h>
@@ -74,6 +75,24 @@ void check_optimizer_of_servers(const Config& config) {
                             "needs the norms of whole layers",
                             config.optimizer.name),
                 "optimizer.name=sgd, adam, adamw, rmsprop or adagrad");
+}
+
+void check_tables(const Config& config) {
+  check(config.tables, config.optimizer);
+  if (!config.tables.on_servers) return;
+  const models::Family* family = models::family_of(config.model);
+  if (!family || !family->tables)
+    refuse_config(fmt::format("ps.tables is true, and model.name is {}, which has no embedding "
+                              "tables that servers could have",
+                              config.model.name),
+                  "model.name=dlrm, or ps.tables=false");
+  const TableOptions options = table_options_of(config.tables, config.optimizer);
+  if (config.trainer.ps.replication > 1 && !grows_without_limits(options))
+    refuse_config(fmt::format("ps.replication is {}, and tables have limits (tables.admit_after, "
+                              "evict_unused or budget), which only the first server of a row "
+                              "follows",
+                              config.trainer.ps.replication),
+                  "ps.replication=1, or no limits of tables");
 }
 
 void check_faults(const Config& config) {
@@ -145,6 +164,7 @@ void check(const Config& config) {
   check_norms_of_shards(config);
   check_tensor_axis(config);
   check_optimizer_of_servers(config);
+  check_tables(config);
   check_faults(config);
   check_expectations(config);
   check_table(config);

@@ -6,7 +6,9 @@
 #include <trireme/data/data_kinds.h>
 #include <trireme/data/source_makers.h>
 #include <trireme/models/build.h>
+#include <trireme/models/family.h>
 #include <trireme/parallel/optimizer.h>
+#include <trireme/parallel/servers/tables/model_tables.h>
 #include <trireme/run/dataset.h>
 #include <trireme/run/places.h>
 #include <trireme/run/training.h>
@@ -34,7 +36,17 @@ data::Sources sources_of_own(const Dataset& data) {
 models::InputSpec add_data_and_model(Training& training, const Config& config) {
   const Dataset data = read_data(config);
   identify_data(training.options.config, config, data);
-  training.job.model = models::make_factory(model_for(config, data), data.input);
+  const models::ModelOptions model = model_for(config, data);
+  if (config.tables.on_servers) {
+    training.job.tables = std::make_shared<ModelTables>(
+        models::family_of(model)->tables(models::resolve(model), data.input,
+                                         config.tables.unbounded),
+        table_options_of(config.tables, config.optimizer));
+    training.job.model = models::make_factory(model, data.input, training.job.tables);
+  } else {
+    training.job.model = models::make_factory(model, data.input);
+  }
+  training.options.ps = servers_for(config);
   data::Sources sources = data::make_sources(config.data.name, data);
   training.train = std::move(sources.train);
   training.test = std::move(sources.test);

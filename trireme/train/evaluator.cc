@@ -175,6 +175,10 @@ void Trainer::evaluate_checkpoints(const Job& job, std::shared_ptr<const Source>
   if (!test || test->size() == 0)
     refuse_option("there are no held-out samples to evaluate on",
                   "a source of test samples, or no --evaluator");
+  if (job.tables)
+    refuse_option("embedding tables live on parameter servers, and checkpoints have their rows "
+                  "for servers alone",
+                  "no --evaluator: the workers evaluate");
   const StopSignal stop_signal;
   at::set_num_threads(options_.threads);
   ReplicaModel model(job, options_, /*in_parts=*/false);

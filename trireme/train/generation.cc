@@ -80,6 +80,7 @@ EngineSetting engine_setting_of(const TrainerOptions& options, const Job& job, R
   EngineSetting setting;
   setting.strategy = options.strategy;
   setting.model = model.model();
+  setting.tables = job.tables;
   setting.optimizer = job.optimizer;
   setting.loss = [&job](const at::Tensor& output, const Batch& batch) {
     return loss_of(job, output, batch);

@@ -1,5 +1,7 @@
 #include <trireme/base/error.h>
+#include <trireme/membership/roles.h>
 #include <trireme/train/run_checkpoints.h>
+#include <algorithm>
 
 namespace trireme {
 namespace {
@@ -74,9 +76,20 @@ checkpoint::WriterOptions RunCheckpoints::writing() {
   // A copy in memory of state that is in files may be larger than memory.
   const bool may_copy = options_.memory.offload == "none";
   return {.background = options_.checkpoint.background && may_copy,
-          .others_live = [this] { return !world_.lost_a_worker(); },
-          .mark = [this](int64_t step) { return world_.mark_save(step); },
+          .others_live = [this] { return !world_.lost_a_worker() && lost_servers() == lost_; },
+          .mark =
+              [this](int64_t step) {
+                lost_ = lost_servers();
+                return world_.mark_save(step);
+              },
           .copy_threads = has_host_to_itself(*group_) ? 2 : 1};
+}
+
+// So many processes of servers were lost. Those may have parts of a checkpoint.
+int64_t RunCheckpoints::lost_servers() const {
+  return std::ranges::count_if(world_.lost_tasks(), [](const membership::LostTask& lost) {
+    return lost.who.task.role == membership::kServerRole;
+  });
 }
 
 Saver::LetAllWrite RunCheckpoints::let_all_write() {

@@ -43,6 +43,7 @@ class RunCheckpoints {
   std::optional<PartsOfSaves> take_parts(bool of_all_ranks);
   checkpoint::WriterOptions writing();
   Saver::LetAllWrite let_all_write();
+  int64_t lost_servers() const;
 
   World& world_;
   const TrainerOptions& options_;
@@ -51,6 +52,7 @@ class RunCheckpoints {
   std::optional<checkpoint::Writer> writer_;       // Only rank 0 has it.
   std::optional<checkpoint::Writer> part_writer_;  // The other writers have it.
   Group* group_ = nullptr;                         // Null between generations.
+  int64_t lost_ = 0;                               // lost_servers() when the last save began.
   std::optional<Saver> saver_;
 };
 

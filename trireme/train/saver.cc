@@ -5,6 +5,7 @@
 
 #include <trireme/base/error.h>
 #include <trireme/base/log.h>
+#include <trireme/checkpoint/file_system.h>
 #include <trireme/comm/dtype.h>
 #include <trireme/train/saver.h>
 #include <algorithm>
@@ -63,6 +64,12 @@ std::vector<NamedTensor> dealt_to(const checkpoint::Part& part, const StateView&
   return mine;
 }
 
+// A name that no other run has.
+std::string random_name() {
+  std::random_device random;
+  return fmt::format("{:08x}{:08x}", random(), random());
+}
+
 }  // namespace
 
 bool has_host_to_itself(Group& group) {
@@ -86,9 +93,8 @@ std::optional<PartsOfSaves> agree_on_parts(bool of_all_ranks, const std::filesys
   };
   const bool is_first = group.rank() == 0;
   if (is_first) {
-    std::random_device random;
     parts.folder = std::filesystem::absolute(folder);
-    parts.name = fmt::format("{:08x}{:08x}", random(), random());
+    parts.name = random_name();
     checkpoint::open_unfinished(files, probe());
   }
   const Json told =
@@ -144,6 +150,7 @@ checkpoint::Manifest Saver::manifest_of(const EngineState& state, const Progress
   manifest.optimizer = counters.value("optimizer", Json::object());
   counters.erase("optimizer");
   manifest.extra["counters"] = std::move(counters);
+  if (!state.elsewhere.text.empty()) manifest.extra["elsewhere"] = state.elsewhere.text;
   if (!evaluation.is_null()) manifest.extra["evaluation"] = evaluation;
   return manifest;
 }
@@ -153,11 +160,13 @@ void Saver::save(const EngineState& state, const Progress& progress, const Json&
   const bool all_write = parts_ && parts_->of_all_ranks;
   const std::vector<NamedTensor> of_ranks =
       all_write ? own_in_file(state.tensors, group_.rank()) : collect_own(state.tensors, group_);
-  if (!writer_) return;
   checkpoint::Part part;
-  if (parts_)
+  if (writer_ && parts_)
     part = {parts_->index, parts_->count, fmt::format("{}-{}", parts_->name, ++saves_),
             parts_->ranks};
+  const std::vector<NamedTensor> others = dealt_to(part, state.tensors);
+  if (state.elsewhere.parts > 0) save_elsewhere(state.elsewhere, progress.step, part);
+  if (!writer_) return;
   checkpoint::Manifest manifest;
   manifest.step = progress.step;
   Views model_views, other_views;
@@ -168,9 +177,29 @@ void Saver::save(const EngineState& state, const Progress& progress, const Json&
     model_views.add(parameters);
     model_views.add(tensors_of(state.tensors, StateKind::buffer));
   }
-  other_views.add(dealt_to(part, state.tensors));
+  other_views.add(others);
   other_views.add(of_ranks);
   writer_->save(std::move(manifest), model_views.views, other_views.views, std::move(part));
+}
+
+// No rank goes on before the others have copied their state, which its next step may change.
+void Saver::save_elsewhere(const StateElsewhere& elsewhere, int64_t step, checkpoint::Part& part) {
+  const bool is_first = group_.rank() == 0 && writer_;
+  if (is_first && part.attempt.empty()) {
+    if (name_.empty()) name_ = random_name();
+    part.attempt = fmt::format("{}-{}", name_, ++saves_);
+  }
+  if (writer_ && part.ranks.empty()) part.ranks.push_back(0);
+  for (int i = 0; i < elsewhere.parts; ++i) part.ranks.push_back(-1 - i);
+  part.count += elsewhere.parts;
+  const auto begin = [&] {
+    if (!is_first) return;
+    const auto folder = std::filesystem::absolute(writer_->path());
+    checkpoint::open_unfinished(checkpoint::disk(),
+                                checkpoint::unfinished_path(folder, step, part));
+    elsewhere.write(folder, step, part);
+  };
+  if (const auto error = attempt_on_all(group_, begin)) throw *error;
 }
 
 // Every rank writes its own slices, and of replicas the lowest rank.

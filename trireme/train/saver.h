@@ -120,6 +120,9 @@ class Saver {
 
  private:
   void check_facts(const checkpoint::Manifest& manifest) const;
+  void check_elsewhere(const checkpoint::Saved& saved) const;
+  // COLLECTIVE. Other processes begin to write their parts, which come behind those of `part`.
+  void save_elsewhere(const StateElsewhere& elsewhere, int64_t step, checkpoint::Part& part);
   std::optional<RunState> read(const StateView& model);
   std::optional<Restored> restore_parts(Engine& engine, const StateView& of_run,
                                         const RunState* kept,
@@ -145,6 +148,8 @@ class Saver {
   std::optional<PartsOfSaves> parts_;
   const LetAllWrite let_all_write_;
   StateSlices slices_;
+  std::string elsewhere_;  // StateElsewhere::text
+  std::string name_;       // Of the saves of rank 0 alone; see PartsOfSaves.
   int64_t saves_ = 0;
 };
 

@@ -3,9 +3,11 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 
+#include <trireme/base/cores.h>
 #include <trireme/base/error.h>
 #include <trireme/base/error_parts.h>
 #include <trireme/base/log.h>
+#include <trireme/checkpoint/digest.h>
 #include <trireme/checkpoint/load.h>
 #include <trireme/checkpoint/open_checkpoint.h>
 #include <trireme/checkpoint/step_name.h>
@@ -117,6 +119,28 @@ void Saver::check_facts(const checkpoint::Manifest& manifest) const {
     log_warning("data.batch is {} now and was {} in the checkpoint", facts_.batch, batch);
 }
 
+// The files of other processes are read by them, when it is too late for another checkpoint.
+void Saver::check_elsewhere(const checkpoint::Saved& saved) const {
+  const std::string text = saved.manifest.extra.value("elsewhere", "");
+  if (text != elsewhere_) {
+    const auto what = [](const std::string& state) {
+      return state.empty() ? std::string("no state on parameter servers")
+                           : "on parameter servers: " + state;
+    };
+    throw Error(ErrorCode::invalid_argument, "train",
+                fmt::format("{} has {}, and this run has {}", saved.path.string(), what(text),
+                            what(elsewhere_)),
+                "the same ps.tables and tables.*, or --fresh to start anew");
+  }
+  for (const auto& [name, writer] : saved.manifest.writers)
+    if (writer < 0) {
+      const auto path = saved.path / name;
+      checkpoint::require_digest(
+          path, checkpoint::digest_of_file(path, saved.manifest.files.at(name), usable_cores()),
+          saved.manifest.files.at(name));
+    }
+}
+
 // Reads the newest checkpoint. Parameters and buffers go directly into the model. Throws
 // FoundSlices.
 std::optional<RunState> Saver::read(const StateView& model) {
@@ -127,6 +151,7 @@ std::optional<RunState> Saver::read(const StateView& model) {
       checkpoint::load_newest(writer_->folder().path(), [&](const checkpoint::Saved& candidate) {
         if (!candidate.manifest.slices.empty()) throw FoundSlices();
         check_facts(candidate.manifest);
+        check_elsewhere(candidate);
         return places.of(candidate);
       });
   if (!saved) return std::nullopt;
@@ -140,7 +165,9 @@ std::optional<RunState> Saver::read(const StateView& model) {
 std::optional<Saver::Restored> Saver::restore(Engine& engine, const StateView& of_run,
                                               std::optional<RunState> kept,
                                               const std::vector<const RunState*>& copies) {
-  const bool in_slices = learn_slices(joined(engine.state().tensors, of_run));
+  const EngineState now = engine.state();
+  elsewhere_ = now.elsewhere.text;
+  const bool in_slices = learn_slices(joined(now.tensors, of_run));
   // A whole state that some rank kept is newer than all copies.
   const bool is_whole = any_rank(kept && !kept->in_slices, group_);
   const bool has_parts =
@@ -184,7 +211,8 @@ std::optional<Saver::Restored> Saver::restore(Engine& engine, const StateView& o
   if (!state) state.emplace();
   Restored restored;
   restored.from_memory = head["from_memory"];
-  engine.begin_load({head["counters"], specs_in(head["tensors"]), !restored.from_memory});
+  engine.begin_load({head["counters"], specs_in(head["tensors"]), !restored.from_memory,
+                     restored.from_memory ? "" : state->path});
   const StateView all = joined(engine.state().tensors, of_run);
   restored.found = fill(all, state->tensors, /*only_common=*/restored.from_memory, group_);
   // Rank 0 has only its own tensors of single ranks, so each rank keeps what it has.
@@ -212,6 +240,7 @@ std::optional<Saver::Restored> Saver::restore_slices(Engine& engine, const State
       const auto open = [&](const std::filesystem::path& path) {
         checkpoint::SliceReader reader(path);
         check_facts(reader.saved().manifest);
+        check_elsewhere(reader.saved());
         Json head = head_of(state_of(reader.saved()), /*from_memory=*/false);
         head["path"] = path.string();
         head["files"] = reader.saved().manifest.files;

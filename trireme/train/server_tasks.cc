@@ -6,6 +6,7 @@
 #include <trireme/base/log.h>
 #include <trireme/comm/dtype.h>
 #include <trireme/parallel/servers/parameter_server.h>
+#include <trireme/parallel/servers/tables/model_tables.h>
 #include <trireme/plan/server_plan.h>
 #include <trireme/train/refuse.h>
 #include <trireme/train/replica_model.h>
@@ -38,6 +39,10 @@ ParameterServerOptions server_options(const World& world, const TrainerOptions& 
   server.patience = options.ps.patience;
   // Workers look at their gradients, so that guard.policy holds.
   server.refuses_nonfinite = false;
+  if (job.tables) {  // The model, which was made, has said how their rows begin.
+    server.tables = plan::plan_tables({job.tables->tables(), options.ps.servers});
+    server.table_options = job.tables->options();
+  }
   return server;
 }
 

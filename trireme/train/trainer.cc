@@ -208,6 +208,11 @@ Report Trainer::run(const Job& job, std::shared_ptr<const Source> train,
   if (!train || train->size() == 0)
     refuse_option("the training set is empty", "a source with at least one sample");
   if (!job.model) refuse_option("the job has no model", "Job::model");
+  if (job.tables && !find_strategy(options_.strategy).features.servers)
+    refuse_option(fmt::format("the job has embedding tables for parameter servers, and strategy "
+                              "'{}' uses none",
+                              options_.strategy),
+                  "strategy.name=parameter_server, or no Job::tables");
   if (world_.is_elastic()) check_elastic(options_, *world_.identity().elastic);
   if (!world_.is_elastic() && options_.resize.batch != "keep")
     refuse_option("elastic.batch scale in a job whose number of workers stays",

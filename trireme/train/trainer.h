@@ -18,6 +18,9 @@ namespace trireme {
 struct Job {
   std::string name = "training";
   ModelFactory model;
+  // The embedding tables of the model that live on parameter servers, for strategy
+  // parameter_server; null: none. The model's layers get their rows from them.
+  std::shared_ptr<ModelTables> tables = {};
   OptimizerFactory optimizer = SGD{.lr = 0.01};
   // Default: cross-entropy of logits [N, classes] and class indices.
   LossFunction loss;

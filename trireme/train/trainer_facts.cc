@@ -1,4 +1,5 @@
 #include <trireme/config/print.h>
+#include <trireme/parallel/servers/tables/model_tables.h>
 #include <trireme/train/trainer_facts.h>
 
 namespace trireme {
@@ -15,6 +16,7 @@ std::map<std::string, std::string> facts_of(const TrainerOptions& options, const
   // Operators of another number of threads add in another order.
   if (options.virtual_shards > 0) facts["device.threads"] = std::to_string(options.threads);
   facts["job"] = job.name;
+  if (job.tables) facts["embedding tables on servers"] = job.tables->describe();
   facts["training samples"] = std::to_string(train.size());
   facts["test samples"] = std::to_string(test ? test->size() : 0);
   return facts;

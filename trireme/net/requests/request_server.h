@@ -36,6 +36,8 @@ class Responder {
   // Throws Error(invalid_argument), and the request stays without an answer, if the message is
   // over the client's limits. Throws Error(internal) if the request was answered before.
   bool reply(const Message& message);
+  // Stands in front of the reply's header. Call it before anybody may answer.
+  void put_before(std::string text);
   // Ends the client's call with an Error of this code.
   bool fail(ErrorCode code, std::string_view what, std::string_view remedy = {});
   // Whether the client gave up, was lost, or this server ends. Long work may look now and then.

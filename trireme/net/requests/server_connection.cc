@@ -2,6 +2,7 @@
 #include <trireme/base/error_parts.h>
 #include <trireme/base/log.h>
 #include <trireme/net/requests/server_connection.h>
+#include <utility>
 
 namespace trireme::net {
 namespace {
@@ -121,6 +122,10 @@ bool Responder::State::send(std::vector<std::byte> front, const Message& message
 }
 
 bool Responder::State::reply(const Message& message) {
+  if (!before.empty()) {
+    Message whole{std::exchange(before, {}) + message.header, message.tensors};
+    return reply(whole);
+  }
   check_message([this] { return fmt::format("the reply to request {}", id); }, message,
                 connection->channel->peer.limits);
   return send(encode_front(FrameKind::reply, id, message), message);
@@ -177,6 +182,7 @@ Responder::State& Responder::state() const {
                 "the Responder to which it was moved");
   return *state_;
 }
+void Responder::put_before(std::string text) { state().before = std::move(text); }
 bool Responder::reply(const Message& message) { return state().reply(message); }
 bool Responder::fail(ErrorCode code, std::string_view what, std::string_view remedy) {
   return state().fail(code, what, remedy);

@@ -61,6 +61,7 @@ struct Responder::State {
 
   const std::shared_ptr<ServerConnection> connection;
   const uint64_t id;
+  std::string before;  // Of the header of a reply.
   std::atomic<bool> cancelled{false};
 
  private:

@@ -38,12 +38,12 @@ std::optional<int64_t> padding_of(const torch::nn::EmbeddingOptions& options,
 
 }  // namespace
 
-ShardedEmbeddingImpl::ShardedEmbeddingImpl(std::shared_ptr<TableClient> tables,
+ShardedEmbeddingImpl::ShardedEmbeddingImpl(std::shared_ptr<RowSource> tables,
                                            const std::string& table,
                                            const torch::nn::EmbeddingOptions& options)
     : tables_(std::move(tables)),
       table_(tables_->find(table)),
-      spec_(tables_->plan().facts.tables[static_cast<size_t>(table_)]),
+      spec_(tables_->tables()[static_cast<size_t>(table_)]),
       padding_(padding_of(options, spec_)) {
   if (options.num_embeddings() != spec_.rows || options.embedding_dim() != spec_.width)
     refuse_embedding(
@@ -126,7 +126,7 @@ std::vector<at::Tensor> ShardedEmbeddingImpl::run(
     looked.push_back(embeddings[i]->look_at(indices[i]));
     wanted.push_back({embeddings[i]->table_, looked.back().rows});
   }
-  TableClient& tables = embeddings[0]->tables();
+  RowSource& tables = embeddings[0]->tables();
   const bool trains = embeddings[0]->is_training() && at::GradMode::is_enabled();
   const Deadline deadline = Deadline::after(tables.patience());
   const std::vector<at::Tensor> values =

@@ -6,7 +6,7 @@
 #include <torch/nn/options/embedding.h>
 #include <torch/nn/pimpl.h>
 #include <trireme/parallel/servers/tables/row_index.h>
-#include <trireme/parallel/servers/tables/table_client.h>
+#include <trireme/parallel/servers/tables/row_source.h>
 #include <memory>
 #include <optional>
 #include <string>
@@ -18,23 +18,23 @@ class ShardedEmbedding;
 
 // torch::nn::Embedding on servers, with its options: num_embeddings (0 for an unbounded table),
 // embedding_dim and padding_idx. It has no parameter of its own. In training, forward() pulls each
-// row of the batch once, and TableClient::push() sends one gradient for each row. In evaluation
-// mode, or without autograd's grad mode, it only reads.
+// row of the batch once, and the owner of the tables sends one gradient for each row. In
+// evaluation mode, or without autograd's grad mode, it only reads.
 class ShardedEmbeddingImpl : public torch::nn::Module {
  public:
   // Throws Error(invalid_argument) if the table is not on the servers with these sizes, or if the
   // padding index is outside. Throws Error(unsupported) for max_norm, scale_grad_by_freq, and
   // weights of one's own.
-  ShardedEmbeddingImpl(std::shared_ptr<TableClient> tables, const std::string& table,
+  ShardedEmbeddingImpl(std::shared_ptr<RowSource> tables, const std::string& table,
                        const torch::nn::EmbeddingOptions& options);
 
   // int64 or int32 indices [...] give float32 [..., embedding_dim]. The padding index gives zeros,
   // and no gradient. Throws Error(invalid_argument) naming table, row and position for an index
-  // outside the table, and as TableClient::pull() does.
+  // outside the table, and as RowSource::pull() does.
   at::Tensor forward(const at::Tensor& indices);
   void pretty_print(std::ostream& stream) const override;
 
-  TableClient& tables() const { return *tables_; }
+  RowSource& tables() const { return *tables_; }
 
  private:
   friend std::vector<at::Tensor> forward_together(const std::vector<ShardedEmbedding>& embeddings,
@@ -51,7 +51,7 @@ class ShardedEmbeddingImpl : public torch::nn::Module {
   Looked look_at(const at::Tensor& indices);
   at::Tensor output_of(const Looked& looked, const at::Tensor& values) const;
 
-  std::shared_ptr<TableClient> tables_;
+  std::shared_ptr<RowSource> tables_;
   int table_;
   plan::TableSpec spec_;
   std::optional<int64_t> padding_;

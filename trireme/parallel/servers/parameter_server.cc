@@ -6,6 +6,7 @@
 #include <trireme/comm/dtype.h>
 #include <trireme/monitor/resources.h>
 #include <trireme/parallel/servers/parameter_server_impl.h>
+#include <trireme/parallel/servers/tables/table_checks.h>
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -30,7 +31,8 @@ bool has_gradients(ServerCall call) {
 
 // The calls that the first server of a chain gets in each step.
 bool is_of_steps(ServerCall call) {
-  return has_gradients(call) || call == ServerCall::pull || call == ServerCall::follow;
+  return has_gradients(call) || call == ServerCall::pull || call == ServerCall::follow ||
+         call == ServerCall::rows;
 }
 
 Json text_in(const ServerRequest& request) {
@@ -59,6 +61,10 @@ void compare_models(const Json& told, const ServerRequest& request,
   }
   if (told.value("placement", "") != options.placement.digest())
     differs("its parameters are placed on other servers");
+  const Json own_tables = options.tables.facts.tables.empty() ? Json() : options.tables.to_json();
+  if (const Json theirs = told.value("tables", Json()); theirs != own_tables)
+    differs(
+        fmt::format("its embedding tables are {}, and here {}", theirs.dump(), own_tables.dump()));
 }
 
 }  // namespace
@@ -68,6 +74,7 @@ ParameterServer::Impl::Impl(ParameterServerOptions given, int owner_of_pieces, i
       owner(owner_of_pieces),
       place(place_in_chain),
       shard(options.placement, owner, options.optimizer),
+      tables(options.tables.facts.tables, options.table_options),
       clock(options.consistency, options.workers),
       is_clock(owner == 0 && place == 0),
       acts_as_first(place == 0),
@@ -82,6 +89,7 @@ ParameterServer::Impl::Impl(ParameterServerOptions given, int owner_of_pieces, i
                     nullptr});
   }
   if (options.compression.name != "none") codec.emplace(options.compression);
+  if (tables.size() > 0) first_rate = servers::first_rate_of(options.optimizer);
 }
 
 // The form in which a worker sends the gradient of a piece.
@@ -106,16 +114,19 @@ void ParameterServer::Impl::check_worker(const ServerRequest& request) const {
     refuse_call(fmt::format("worker {} of a job with {} workers", request.worker, workers));
 }
 
-net::Placement ParameterServer::Impl::place_for(const net::Head& head) {
-  check_tensors(servers::decode_request(head.header), head.tensors);
-  return memory->place(head.tensors);
-}
-
 void ParameterServer::Impl::check_tensors(const ServerRequest& request,
-                                          const std::vector<net::TensorNote>& tensors) const {
+                                          const std::vector<net::TensorNote>& all) const {
   if (request.call == ServerCall::write) return;  // They have names.
+  if (request.call == ServerCall::write_rows) return;
   const bool is_push = has_gradients(request.call);
+  const size_t of_rows = (is_push ? 2 : 1) * request.tables.size();
   const size_t wanted = is_push || request.call == ServerCall::initialise ? form.size() : 0;
+  std::span<const net::TensorNote> tensors = all;
+  if (of_rows <= all.size()) {
+    servers::check_row_tensors(request.tables, is_push, tensors.last(of_rows),
+                               options.tables.facts.tables, request.worker);
+    tensors = tensors.first(all.size() - of_rows);
+  }
   // The parameters may follow with which the gradients were computed.
   if (tensors.size() != wanted && !(is_push && tensors.size() == 2 * wanted))
     refuse_call(fmt::format("worker {} sends {} pieces, and server {} takes {}", request.worker,
@@ -138,21 +149,38 @@ void ParameterServer::Impl::check_tensors(const ServerRequest& request,
   }
 }
 
+void ParameterServer::Impl::begin_call(const ServerRequest& request) {
+  const std::lock_guard lock(mutex);
+  check_worker(request);
+  if (is_of_steps(request.call) && !request.to_copy && !std::exchange(acts_as_first, true)) {
+    ++facts.failovers;
+    log_warning(
+        "server {} takes the place of one that the job has lost: it has the pieces of server {}",
+        options.server, owner);
+  }
+}
+
+ServerReply ParameterServer::Impl::answer_rider(const net::Request& message) {
+  const ServerRequest request = servers::decode_request(message.head.header);
+  begin_call(request);
+  ServerReply reply{.version = -1, .clock = request.clock + 1};
+  if (request.call == ServerCall::hold)
+    hold(request, message);
+  else if (request.call == ServerCall::follow && request.to_copy)
+    reply = follow_told(request);
+  else
+    refuse_call(fmt::format("worker {} sends call {} with another one", request.worker,
+                            static_cast<int>(request.call)));
+  answer_the_waiting();
+  return reply;
+}
+
 void ParameterServer::Impl::handle(net::Request message, net::Responder responder) {
   const ServerRequest request = servers::decode_request(message.head.header);
   check_tensors(request, message.head.tensors);
-  {
-    const std::lock_guard lock(mutex);
-    check_worker(request);
-    if (is_of_steps(request.call) && !request.to_copy && !std::exchange(acts_as_first, true)) {
-      ++facts.failovers;
-      log_warning(
-          "server {} takes the place of one that the job has lost: it has the pieces of "
-          "server {}",
-          options.server, owner);
-    }
-  }
+  begin_call(request);
   if (handle_of_clock(request, message, responder)) return answer_the_waiting();
+  if (handle_of_rows(request, message, responder)) return;
   switch (request.call) {
     case ServerCall::join: responder.reply({encode(join(request)), {}}); break;
     case ServerCall::initialise:
@@ -182,6 +210,7 @@ void ParameterServer::Impl::handle(net::Request message, net::Responder responde
       Json told = facts.to_json();
       told["server"] = options.server;
       told["cpu_seconds"] = monitor::process_cpu_seconds();
+      for (const RowTableFacts& each : tables.facts()) told["tables"].push_back(each.to_json());
       responder.reply({encode(ServerReply{.version = version, .text = told.dump()}), {}});
       break;
     }
@@ -191,15 +220,18 @@ void ParameterServer::Impl::handle(net::Request message, net::Responder responde
 }
 
 // Decisions of a clock whose place another one has taken never happened.
+ServerReply ParameterServer::Impl::follow_told(const ServerRequest& request) {
+  const std::lock_guard lock(mutex);
+  ServerReply reply{.clock = request.clock, .is_unchanged = true};
+  reply.is_deposed =
+      !follow(servers::updates_in(text_in(request).value("updates", Json::array())));
+  reply.version = version;
+  return reply;
+}
+
 void ParameterServer::Impl::follow_and_answer(const ServerRequest& request,
                                               net::Responder& responder) {
-  ServerReply reply{.clock = request.clock, .is_unchanged = true};
-  {
-    const std::lock_guard lock(mutex);
-    reply.is_deposed =
-        !follow(servers::updates_in(text_in(request).value("updates", Json::array())));
-    reply.version = version;
-  }
+  const ServerReply reply = follow_told(request);
   if (reply.is_deposed || request.to_copy)
     responder.reply({encode(reply), {}});
   else
@@ -320,6 +352,22 @@ ParameterServer::ParameterServer(const net::Endpoint& listen, std::string token,
     refuse_call(fmt::format("a parameter server for {} workers", options.workers));
   if (options.server < 0 || options.server >= options.placement.facts.servers)
     refuse_call(fmt::format("server {} of {}", options.server, options.placement.facts.servers));
+  const size_t tables = options.tables.facts.tables.size();
+  if (tables > 0 && options.tables.facts.servers != options.placement.facts.servers)
+    refuse_call(fmt::format("tables on {} servers, and parameters on {}",
+                            options.tables.facts.servers, options.placement.facts.servers));
+  if (tables > 0 && options.table_options.size() != tables && options.table_options.size() != 1)
+    refuse_call(fmt::format("options of {} tables, and the plan has {}",
+                            options.table_options.size(), tables),
+                "one entry for each table, or one for all");
+  if (options.placement.facts.replication > 1)
+    for (size_t i = 0; i < tables; ++i)
+      if (!grows_without_limits(options.table_options[options.table_options.size() == 1 ? 0 : i]))
+        refuse_call(
+            fmt::format("table '{}' has admission, eviction or a budget, by the pulls of "
+                        "its first server, and copies on {} servers",
+                        options.tables.facts.tables[i].name, options.placement.facts.replication),
+            "ps.replication=1, or no limits of the table");
   // A thread that answers a slow worker holds up no other one.
   options.channel.threads =
       std::max(options.channel.threads, std::min(options.workers + 1, kMostThreads));
@@ -331,10 +379,13 @@ ParameterServer::ParameterServer(const net::Endpoint& listen, std::string token,
       impl->look_after_the_waiting(end);
     });
   }
+  if (const auto clock_of_job = impls_.find(0); clock_of_job != impls_.end())
+    for (const auto& [owner, impl] : impls_)
+      if (owner != 0) clock_of_job->second->beside.push_back(impl.get());
   net::RequestHandler handler;
-  handler.place = [this](const net::Head& head) { return impl_of(head)->place_for(head); };
+  handler.place = [this](const net::Head& head) { return place_for(head); };
   handler.handle = [this](net::Request request, net::Responder responder) {
-    impl_of(request.head)->handle(std::move(request), std::move(responder));
+    handle(std::move(request), std::move(responder));
   };
   requests_ = std::make_unique<net::RequestServer>(listen, std::move(token), std::move(handler),
                                                    options.channel);
@@ -344,20 +395,69 @@ ParameterServer::~ParameterServer() {
   requests_.reset();
   for (const auto& [owner, impl] : impls_) {
     impl->keeper = {};
+    impl->writer = {};
     const std::lock_guard lock(impl->mutex);
     impl->waiting.clear();
   }
 }
 
-const std::shared_ptr<ParameterServer::Impl>& ParameterServer::impl_of(
-    const net::Head& head) const {
-  const ServerRequest request = servers::decode_request(head.header);
+net::Placement ParameterServer::place_for(const net::Head& head) const {
+  const servers::RiddenRequest ridden = servers::riders_in(head.header);
+  auto at = head.tensors.begin();
+  const auto check = [&](std::string_view header, size_t tensors) {
+    if (tensors > static_cast<size_t>(head.tensors.end() - at))
+      refuse_call(fmt::format("{} tensors for requests that have more", head.tensors.size()));
+    const auto end = at + static_cast<std::ptrdiff_t>(tensors);
+    impl_of(header).check_tensors(servers::decode_request(header), {at, end});
+    at = end;
+  };
+  for (const auto& rider : ridden.riders) check(rider.header, rider.tensors);
+  check(ridden.header, static_cast<size_t>(head.tensors.end() - at));
+  return impl_of(ridden.header).memory->place(head.tensors);
+}
+
+// A decision that one of the riders refuses reaches none of those behind it.
+void ParameterServer::handle(net::Request request, net::Responder responder) {
+  const servers::RiddenRequest ridden = servers::riders_in(request.head.header);
+  if (ridden.riders.empty())
+    return impl_of(ridden.header).handle(std::move(request), std::move(responder));
+  std::string told;
+  bool is_deposed = false;
+  auto note = request.head.tensors.begin();
+  auto bytes = request.tensors.begin();
+  const auto part_of = [&](std::string_view header, size_t tensors) {
+    net::Request part{{std::string(header), {note, note + static_cast<std::ptrdiff_t>(tensors)}},
+                      {bytes, bytes + static_cast<std::ptrdiff_t>(tensors)},
+                      request.owner,
+                      request.client};
+    note += static_cast<std::ptrdiff_t>(tensors);
+    bytes += static_cast<std::ptrdiff_t>(tensors);
+    return part;
+  };
+  for (const auto& rider : ridden.riders) {
+    const net::Request part = part_of(rider.header, rider.tensors);
+    ServerReply reply{.is_deposed = true};
+    if (!is_deposed) reply = impl_of(rider.header).answer_rider(part);
+    is_deposed = reply.is_deposed;
+    told += encode(reply);
+  }
+  responder.put_before(std::move(told));
+  if (is_deposed)
+    responder.reply({encode(ServerReply{.is_unchanged = true, .is_deposed = true}), {}});
+  else
+    impl_of(ridden.header)
+        .handle(part_of(ridden.header, static_cast<size_t>(request.head.tensors.end() - note)),
+                std::move(responder));
+}
+
+ParameterServer::Impl& ParameterServer::impl_of(std::string_view header) const {
+  const ServerRequest request = servers::decode_request(header);
   const auto found = impls_.find(request.shard);
   if (found == impls_.end())
     refuse_call(fmt::format("worker {} asks for pieces of server {}, which this one does not have",
                             request.worker, request.shard),
                 "the same ps.replication everywhere");
-  return found->second;
+  return *found->second;
 }
 
 ParameterServer::Impl& ParameterServer::clock() const {

@@ -19,13 +19,16 @@
 #include <trireme/base/json.h>
 #include <trireme/net/requests/request_server.h>
 #include <trireme/parallel/optimizer.h>
+#include <trireme/parallel/servers/tables/row_table.h>
 #include <trireme/plan/compression_plan.h>
 #include <trireme/plan/placement_plan.h>
 #include <trireme/plan/push_clock.h>
+#include <trireme/plan/table_plan.h>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace trireme {
 
@@ -39,6 +42,11 @@ struct ParameterServerOptions {
   double compensation = 0.04;
   // The form in which gradients come; the same on all servers and workers.
   plan::CompressionOptions compression = {};
+  // The embedding tables whose rows live on the servers too; none by default. Their options are in
+  // the order of the plan, and one entry counts for all tables. A learning rate goes up and down
+  // with that of the optimizer's first group.
+  plan::TablePlan tables = {};
+  std::vector<TableOptions> table_options = {};
   // Gradients with NaN or infinity are refused, and their worker gets an error that names the
   // tensor.
   bool refuses_nonfinite = true;
@@ -80,7 +88,9 @@ class ParameterServer {
  private:
   struct Impl;
   Impl& clock() const;
-  const std::shared_ptr<Impl>& impl_of(const net::Head& head) const;
+  Impl& impl_of(std::string_view header) const;
+  net::Placement place_for(const net::Head& head) const;
+  void handle(net::Request request, net::Responder responder);
 
   std::map<int, std::shared_ptr<Impl>> impls_;  // [server whose pieces they are]
   std::unique_ptr<net::RequestServer> requests_;

@@ -6,6 +6,7 @@
 #include <trireme/parallel/servers/request_memory.h>
 #include <trireme/parallel/servers/server_shard.h>
 #include <trireme/parallel/servers/server_wire.h>
+#include <trireme/parallel/servers/tables/shard_tables.h>
 #include <trireme/plan/lease_table.h>
 #include <condition_variable>
 #include <deque>
@@ -46,6 +47,7 @@ struct ParameterServer::Impl {
     Gradients gradients;
     int64_t samples = 0;
     std::shared_ptr<void> owner;  // It keeps the gradients' memory.
+    servers::PushedRows rows = {};
     // For the clock: the lease, the loss and the learning rates that came with it.
     int64_t lease = -1;
     double loss = 0;
@@ -72,13 +74,16 @@ struct ParameterServer::Impl {
   static Round round_in(const at::Tensor& bytes);
 
   // parameter_server.cc: calls.
-  net::Placement place_for(const net::Head& head);
+  void begin_call(const servers::ServerRequest& request);
   void handle(net::Request request, net::Responder responder);
+  // A request that answers at once and without tensors.
+  servers::ServerReply answer_rider(const net::Request& message);
   bool handle_of_clock(const servers::ServerRequest& request, const net::Request& message,
                        net::Responder& responder);
   servers::ServerReply join(const servers::ServerRequest& request);
   void begin_generation(int generation, int workers);
   bool initialise(const net::Request& message);  // False if there were values before.
+  servers::ServerReply follow_told(const servers::ServerRequest& request);
   void follow_and_answer(const servers::ServerRequest& request, net::Responder& responder);
   servers::ServerReply decisions_asked_for(const servers::ServerRequest& request);
   void become_clock(const servers::ServerRequest& request);
@@ -99,6 +104,8 @@ struct ParameterServer::Impl {
   Json decisions_for(const servers::ServerRequest& request);
   bool follow(const std::vector<servers::ServerUpdate>& updates);
   void decide(servers::ServerUpdate update);
+  void follow_beside(const servers::ServerUpdate& update);
+  bool has_all_beside() const;  // Those in this process have made the same updates.
   void decide_gathered();
   void end_round_if_last();
   void apply(const servers::ServerUpdate& update);
@@ -108,6 +115,21 @@ struct ParameterServer::Impl {
   void compensate(Push& push);
   void mirror_clock(const servers::ServerUpdate& update);
   void note_round(const servers::ServerUpdate& update);
+
+  // server_rows.cc: rows of embedding tables.
+  servers::PushedRows rows_in(const servers::ServerRequest& request,
+                              const net::Request& message) const;
+  std::vector<servers::ShareOfMean> shares_of_rows(const servers::ServerUpdate& update,
+                                                   double scale) const;
+  void update_rows(const servers::ServerUpdate& update);
+  void give_rows(const servers::ServerRequest& request, const net::Request& message,
+                 net::Responder& responder);
+  bool handle_of_rows(const servers::ServerRequest& request, const net::Request& message,
+                      net::Responder& responder);
+  void read_rows(const servers::ServerRequest& request, net::Responder& responder);
+  void write_rows(const servers::ServerRequest& request, const net::Request& message);
+  void save_rows(const servers::ServerRequest& request);
+  void load_rows(const servers::ServerRequest& request);
 
   // server_answers.cc: parameters for those that may begin.
   void pull(const servers::ServerRequest& request, net::Responder responder);
@@ -138,8 +160,21 @@ struct ParameterServer::Impl {
   const std::shared_ptr<servers::RequestMemory> memory =
       std::make_shared<servers::RequestMemory>();
 
+  // The clock: the other pieces in this process. Their mutexes come after that of the clock.
+  std::vector<Impl*> beside;
+
   mutable std::mutex mutex;  // Guards what follows.
   servers::ServerShard shard;
+  servers::ShardTables tables;
+  // The update that the rows have. It is lower than `version` after rows_as_of, until the workers
+  // bring the update again.
+  int64_t rows_version = 0;
+  double first_rate = 1;  // Of the optimizer's first group.
+  struct Reading {        // The rows of a table while they are read in several calls.
+    int table = -1;
+    std::vector<int64_t> rows = {};
+  };
+  Reading reading;
   plan::PushClock clock;            // Of the first server, and of its copies.
   bool is_clock;                    // It decides. A copy of it follows.
   int64_t term = 0, term_from = 0;  // Updates after the number `term_from` are of this term.
@@ -160,6 +195,7 @@ struct ParameterServer::Impl {
   ParameterServerFacts facts;
 
   std::condition_variable_any ends;
+  std::jthread writer;  // Of a part of a checkpoint.
   std::jthread keeper;  // Ends before the rest.
 };
 

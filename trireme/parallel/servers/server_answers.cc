@@ -135,6 +135,7 @@ std::vector<ParameterServer::Impl::Answer> ParameterServer::Impl::take_ready() {
                                    : clock.step_to_begin(request.worker, request.clock),
                       .is_unchanged = has_it,
                       .compensates = compensates,
+                      .has_all_beside = owner == 0 && has_all_beside(),
                       .text = told.is_null() ? "" : told.dump()};
     ready.push_back(
         {std::move(reply), has_it ? Values() : values_now(), std::move(each->responder)});

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <trireme/base/error.h>
 #include <algorithm>
+#include <iterator>
+#include <map>
 #include <thread>
 #include <utility>
 
@@ -83,9 +85,37 @@ std::vector<ServerChains::Link*> ServerChains::links_of(int server) {
   return links;
 }
 
+std::vector<ServerChains::Ride> ServerChains::rides_of(const std::vector<Link*>& whom,
+                                                       const Make& make, const Rides& rides) {
+  std::vector<Ride> all;
+  std::map<int, std::vector<size_t>> riders;  // [server]
+  for (size_t i = 0; rides && i < whom.size(); ++i)
+    if (rides(*whom[i])) riders[whom[i]->server].push_back(i);
+  for (size_t i = 0; i < whom.size(); ++i)
+    if (!rides || !rides(*whom[i])) {
+      all.push_back({std::exchange(riders[whom[i]->server], {}), {}});
+      all.back().members.push_back(i);
+    }
+  for (auto& [server, alone] : riders)
+    if (!alone.empty()) all.push_back({std::move(alone), {}});
+  for (Ride& ride : all) {
+    std::vector<net::Message> messages;
+    for (const size_t i : ride.members) messages.push_back(make(*whom[i]));
+    std::vector<RiddenRequest::Rider> before;
+    for (net::Message& each : messages) {
+      before.push_back({each.header, each.tensors.size()});
+      std::ranges::move(each.tensors, std::back_inserter(ride.message.tensors));
+    }
+    before.pop_back();
+    ride.message.header =
+        before.empty() ? messages.back().header : with_riders(before, messages.back().header);
+  }
+  return all;
+}
+
 std::vector<net::Reply> ServerChains::ask(const char* name, const std::vector<Link*>& whom,
                                           const Make& make, const Places& places,
-                                          Deadline deadline) {
+                                          Deadline deadline, const Rides& rides) {
   std::optional<Unreachable> unreachable;
   const auto guarded = [&](const Link& link, auto&& call) {
     try {
@@ -98,15 +128,26 @@ std::vector<net::Reply> ServerChains::ask(const char* name, const std::vector<Li
       if (!unreachable || is_gone) unreachable.emplace(error, link.server, !is_gone);
     }
   };
-  std::vector<std::optional<net::PendingReply>> pending(whom.size());
-  for (size_t i = 0; i < whom.size(); ++i)
-    guarded(*whom[i], [&] {
+  const std::vector<Ride> all = rides_of(whom, make, rides);
+  std::vector<std::optional<net::PendingReply>> pending(all.size());
+  for (size_t i = 0; i < all.size(); ++i) {
+    const Link& link = *whom[all[i].members.back()];
+    guarded(link, [&] {
       pending[i] =
-          process(whom[i]->server).client->start(make(*whom[i]), places(*whom[i]), deadline, name);
+          process(link.server).client->start(all[i].message, places(link), deadline, name);
     });
+  }
   std::vector<net::Reply> replies(whom.size());
-  for (size_t i = 0; i < whom.size(); ++i)
-    if (pending[i]) guarded(*whom[i], [&] { replies[i] = pending[i]->wait(deadline); });
+  for (size_t i = 0; i < all.size(); ++i) {
+    const std::vector<size_t>& members = all[i].members;
+    if (!pending[i]) continue;
+    guarded(*whom[members.back()], [&] {
+      net::Reply reply = pending[i]->wait(deadline);
+      const auto headers = split_replies(reply.header, members.size() - 1);
+      for (size_t m = 0; m < members.size(); ++m) replies[members[m]].header = headers[m];
+      replies[members.back()].tensors = std::move(reply.tensors);
+    });
+  }
   if (unreachable) throw Unreachable(*unreachable);
   return replies;
 }

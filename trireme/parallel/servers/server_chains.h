@@ -69,10 +69,13 @@ class ServerChains {
 
   // Sends each of them a request, and returns when all have answered, so that nothing is taken
   // unless all have answered and the same call can be made again. `places` are those of a reply.
+  // Requests that ride (server_wire.h) are one message with another one to the same process, and
+  // are carried out before it, in order.
   using Make = std::function<net::Message(const Link&)>;
   using Places = std::function<net::ChoosePlaces(const Link&)>;
+  using Rides = std::function<bool(const Link&)>;
   std::vector<net::Reply> ask(const char* name, const std::vector<Link*>& whom, const Make& make,
-                              const Places& places, Deadline deadline);
+                              const Places& places, Deadline deadline, const Rides& rides = {});
 
   // Calls `operation` again without the servers that are lost meanwhile. It must be one that can
   // be made again. Throws Error(peer_lost) if a chain has no server left.
@@ -122,6 +125,13 @@ class ServerChains {
     // Its channel works; so the call failed because the job has lost it, or for good.
     bool answers;
   };
+  // A message, and the places in `whom` of those that it is for. The last one is the main request.
+  struct Ride {
+    std::vector<size_t> members;
+    net::Message message;
+  };
+  static std::vector<Ride> rides_of(const std::vector<Link*>& whom, const Make& make,
+                                    const Rides& rides);
   Process& process(int server) { return processes_[static_cast<size_t>(server)]; }
   void connect(int server, Deadline deadline);
   void drop_those_that_the_job_lost();

@@ -49,6 +49,7 @@ std::string told_model(const ServerClientOptions& options) {
     tensors.push_back(servers::told_form(tensor));
   Json model = {{"tensors", std::move(tensors)}, {"placement", options.placement.digest()}};
   if (options.workers > 0) model["workers"] = options.workers;
+  if (!options.tables.facts.tables.empty()) model["tables"] = options.tables.to_json();
   return model.dump();
 }
 
@@ -148,9 +149,10 @@ net::ChoosePlaces ServerClient::parameters_of(const Link& link) const {
 
 std::vector<net::Reply> ServerClient::ask(const char* name, const std::vector<Link*>& whom,
                                           Deadline deadline,
-                                          const servers::ServerChains::Make& make) {
+                                          const servers::ServerChains::Make& make,
+                                          const servers::ServerChains::Rides& rides) {
   return chains_.ask(
-      name, whom, make, [this](const Link& link) { return parameters_of(link); }, deadline);
+      name, whom, make, [this](const Link& link) { return parameters_of(link); }, deadline, rides);
 }
 
 net::Reply ServerClient::ask_one(const char* name, Link& whom, Deadline deadline,
@@ -193,7 +195,7 @@ net::Message::Tensor ServerClient::gradient_of(int server, size_t piece) const {
 net::Message ServerClient::gradients_for(const Link& link, ServerRequest request,
                                          const std::string& text) const {
   request.text = text;
-  net::Message message{encode(request), {}};
+  net::Message message;
   const auto& pieces = pieces_of(link.shard);
   for (size_t i = 0; i < pieces.size(); ++i)
     message.tensors.push_back(request.samples > 0 ? gradient_of(link.shard, i)
@@ -203,6 +205,8 @@ net::Message ServerClient::gradients_for(const Link& link, ServerRequest request
     for (const plan::ServerPiece& piece : pieces)
       message.tensors.push_back(
           message_of(parameters_[static_cast<size_t>(piece.tensor)].tensor, piece));
+  if (request.samples > 0) request.tables = gradients_of_rows_.add_to(message, link.shard);
+  message.header = encode(request);
   return message;
 }
 
@@ -221,12 +225,21 @@ void ServerClient::take_parameters(Link& link, const ServerReply& told) {
 // The clock answers early where the worker has to wait, so that this side can look at the job.
 Json ServerClient::pull_from_clock(net::Message message, const std::string& wish,
                                    Deadline deadline) {
+  Link& clock = chains_.first(0);
+  return take_answer_of_clock(ask_one("pull", clock, deadline, std::move(message)), wish,
+                              deadline);
+}
+
+Json ServerClient::take_answer_of_clock(net::Reply reply, const std::string& wish,
+                                        Deadline deadline) {
   for (;;) {
     Link& clock = chains_.first(0);
-    const net::Reply reply = ask_one("push and pull", clock, deadline, std::move(message));
     const ServerReply told = servers::decode_reply(reply.header);
     if (!told.is_early) {
       take_parameters(clock, told);
+      if (told.has_all_beside)
+        for (Link* const link : chains_.links_of(clock.server))
+          link->told = std::max(link->told, told.version);
       const Json text = told.text.empty() ? Json::object() : Json::parse(told.text);
       if (text.contains("updates")) bring(text["updates"], deadline);
       clock_ = unsettled_ = told.clock;
@@ -238,7 +251,7 @@ Json ServerClient::pull_from_clock(net::Message message, const std::string& wish
     ServerRequest again = waiting_request(ServerCall::pull);
     again.clock = told.clock;
     again.text = wish;
-    message = {encode(again), {}};
+    reply = ask_one("pull", clock, deadline, {encode(again), {}});
   }
 }
 
@@ -257,11 +270,22 @@ std::string newer_than(int64_t told, const Json& updates) {
 // The others make the updates that the clock has decided on. Its copies hear of a decision before
 // anybody acts by it: if the clock is lost, either one of them has the decision, or it never
 // happened and the worker pushes again. They hear of it in the order of the chain: one that has
-// become the clock refuses it before those behind it follow.
+// become the clock refuses it before those behind it follow. The process of the last copy hears of
+// it for its other pieces in the same message, and that of the clock is lost with the clock.
 void ServerClient::bring(const Json& updates, Deadline deadline, bool pulls) {
-  for (Link* const copy : chains_.copies_of(0)) tell({copy}, updates, deadline);
-  std::vector<Link*> others = chains_.all();
-  std::erase_if(others, [](const Link* link) { return link->shard == 0; });
+  std::vector<Link*> at_once;
+  for (Link* const copy : chains_.copies_of(0)) {
+    if (!at_once.empty()) tell(at_once, updates, deadline);
+    at_once = {copy};
+  }
+  const int last = at_once.empty() ? -1 : at_once[0]->server, clock = chains_.first(0).server;
+  std::vector<Link*> others;
+  for (Link* const link : chains_.all()) {
+    if (link->shard == 0) continue;
+    const bool may_hear_at_once = link->server == last || link->server == clock;
+    (may_hear_at_once && last >= 0 ? at_once : others).push_back(link);
+  }
+  tell(at_once, updates, deadline, pulls);
   tell(others, updates, deadline, pulls);
 }
 
@@ -281,16 +305,20 @@ void ServerClient::tell(std::vector<Link*> links, const Json& updates, Deadline 
   std::erase_if(links, [&](const Link* link) {
     return gives_none(link) && newer_than(link->told, updates).empty();
   });
-  const auto replies = ask("decisions", links, deadline, [&](const Link& link) {
-    ServerRequest request = request_of(ServerCall::follow, link);
-    request.to_copy = gives_none(&link);
-    const std::string text = newer_than(link.told, updates);
-    request.text = text;
-    return net::Message{encode(request), {}};
-  });
+  const auto replies = ask(
+      "decisions", links, deadline,
+      [&](const Link& link) {
+        ServerRequest request = request_of(ServerCall::follow, link);
+        request.to_copy = gives_none(&link);
+        const std::string text = newer_than(link.told, updates);
+        request.text = text;
+        return net::Message{encode(request), {}};
+      },
+      [&](const Link& link) { return gives_none(&link); });
+  for (const net::Reply& reply : replies)
+    if (servers::decode_reply(reply.header).is_deposed) chains_.leave_deposed_clock();
   for (size_t i = 0; i < links.size(); ++i) {
     const ServerReply told = servers::decode_reply(replies[i].header);
-    if (told.is_deposed) chains_.leave_deposed_clock();
     if (gives_none(links[i]))
       links[i]->told = std::max(links[i]->told, told.version);
     else
@@ -298,16 +326,32 @@ void ServerClient::tell(std::vector<Link*> links, const Json& updates, Deadline 
   }
 }
 
-// Once the others have the gradients, the decision of the clock is all that is missing.
-void ServerClient::hold_at(const std::vector<Link*>& links, int64_t clock, int64_t samples,
-                           const std::string& text, Deadline deadline) {
-  ask("push", links, deadline, [&](const Link& link) {
-    ServerRequest request = request_of(ServerCall::hold, link);
-    request.clock = clock;
-    request.follows = unsettled_;
+net::Message ServerClient::held_message(const Link& link, int64_t clock, int64_t samples,
+                                        const std::string& text) const {
+  ServerRequest request = request_of(ServerCall::hold, link);
+  request.clock = clock;
+  request.follows = unsettled_;
+  request.samples = samples;
+  return gradients_for(link, request, text);
+}
+
+// Once the others have the gradients, the decision of the clock is all that is missing. Those in
+// its process get them in the same message as the clock.
+net::Reply ServerClient::push_to_all(ServerRequest request, int64_t samples,
+                                     const std::string& text, Deadline deadline) {
+  Link& clock = chains_.first(0);
+  std::vector<Link*> elsewhere, beside_clock;
+  for (Link* const link : chains_.all_but(clock))
+    (link->server == clock.server ? beside_clock : elsewhere).push_back(link);
+  const auto rides = [&](const Link& link) { return &link != &clock; };
+  const auto message_for = [&](const Link& link) {
+    if (rides(link)) return held_message(link, clock_, samples, text);
     request.samples = samples;
     return gradients_for(link, request, text);
-  });
+  };
+  ask("push", elsewhere, deadline, message_for, rides);
+  beside_clock.push_back(&clock);
+  return ask("push", beside_clock, deadline, message_for, rides).back();
 }
 
 ServerRequest ServerClient::waiting_request(ServerCall call) const {
@@ -354,11 +398,7 @@ void ServerClient::prepare_gradients(int64_t samples) {
 void ServerClient::push(int64_t samples, Deadline deadline) {
   prepare_gradients(samples);
   chains_.without_the_lost(deadline, [&] {
-    Link& clock = chains_.first(0);
-    hold_at(chains_.all_but(clock), clock_, samples, {}, deadline);
-    ServerRequest request = request_of(ServerCall::push, clock);
-    request.samples = samples;
-    ask_one("push", clock, deadline, gradients_for(clock, request));
+    push_to_all(request_of(ServerCall::push, chains_.first(0)), samples, {}, deadline);
   });
   ++clock_;
   if (compressed_ && samples > 0) compressed_->commit();
@@ -368,11 +408,9 @@ Json ServerClient::push_and_pull(int64_t samples, const std::string& text, const
                                  Deadline deadline) {
   prepare_gradients(samples);
   Json told = chains_.without_the_lost(deadline, [&] {
-    Link& clock = chains_.first(0);
-    hold_at(chains_.all_but(clock), clock_, samples, text, deadline);
-    ServerRequest request = waiting_request(ServerCall::push_pull);
-    request.samples = samples;
-    return pull_from_clock(gradients_for(clock, request, text), wish, deadline);
+    return take_answer_of_clock(
+        push_to_all(waiting_request(ServerCall::push_pull), samples, text, deadline), wish,
+        deadline);
   });
   if (compressed_ && samples > 0) compressed_->commit();
   return told;
@@ -410,15 +448,21 @@ void ServerClient::leave(Deadline deadline) {
   });
 }
 
-std::vector<Json> ServerClient::facts(Deadline deadline) {
+std::vector<Json> ServerClient::facts_of(const std::vector<Link*>& links, Deadline deadline) {
   std::vector<Json> all;
-  for (const net::Reply& reply : chains_.without_the_lost(deadline, [&] {
-         return ask("facts", chains_.all(), deadline, [&](const Link& link) {
-           return net::Message{encode(request_of(ServerCall::facts, link)), {}};
-         });
+  for (const net::Reply& reply : ask("facts", links, deadline, [&](const Link& link) {
+         return net::Message{encode(request_of(ServerCall::facts, link)), {}};
        }))
     all.push_back(Json::parse(servers::decode_reply(reply.header).text));
   return all;
+}
+
+std::vector<Json> ServerClient::facts(Deadline deadline) {
+  return chains_.without_the_lost(deadline, [&] { return facts_of(chains_.all(), deadline); });
+}
+
+std::vector<Json> ServerClient::facts_of_firsts(Deadline deadline) {
+  return chains_.without_the_lost(deadline, [&] { return facts_of(chains_.firsts(), deadline); });
 }
 
 std::vector<int64_t> ServerClient::versions() const {

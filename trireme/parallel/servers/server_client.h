@@ -8,12 +8,15 @@
 //     step = servers.push_pull(samples, deadline);
 //   }
 #pragma once
+#include <trireme/checkpoint/parts.h>
 #include <trireme/parallel/module_state.h>
 #include <trireme/parallel/optimizer.h>
 #include <trireme/parallel/servers/compressed_push.h>
 #include <trireme/parallel/servers/server_chains.h>
 #include <trireme/parallel/servers/server_wire.h>
+#include <trireme/parallel/servers/tables/pulled_rows.h>
 #include <trireme/plan/placement_plan.h>
+#include <trireme/plan/table_plan.h>
 #include <algorithm>
 #include <functional>
 #include <memory>
@@ -29,6 +32,7 @@ struct ServerClientOptions {
   int generation = 0;  // Of the job. The first worker of a new one ends the earlier ones.
   int workers = 0;     // In this generation; 0: as many as the servers know.
   plan::CompressionOptions compression = {};  // Of pushes; the same on the servers.
+  plan::TablePlan tables = {};                // On as many servers; none by default.
   // With ps.replication above 1, and when a connection ends. Null: a server whose connection ended
   // is lost.
   IsServerLost is_lost = {};
@@ -121,9 +125,30 @@ class ServerClient {
   OptimizerState read_state(Deadline deadline);
   // Gives the servers the parameters of this worker and this state, as a version that nobody has.
   void write_state(const OptimizerState& state, Deadline deadline);
+  // Rows of embedding tables, as they are now: float32 [n, width] for each entry. With `peeks` no
+  // row is made. Throws Error(invalid_argument) naming table, row and position.
+  std::vector<at::Tensor> rows(const std::vector<RowsOfTable>& wanted, bool peeks,
+                               Deadline deadline);
+  // The next pushes bring these gradients too, until the next call. Rows of a table are different.
+  void give_rows(const std::vector<servers::RowValues>& gradients);
+  // For workers that compute each step together and begin one again: the servers that made the
+  // update after this version take it back from their rows. Returns false if some server has the
+  // rows of another version.
+  bool rows_are_of(int64_t version, Deadline deadline);
+  // All workers call it then, so that all servers hear of that update again.
+  void tell_again_after(int64_t version);
+  // The servers copy their rows, and write them behind this as the last parts of a checkpoint.
+  // Throws Error(invalid_argument) if a server does not see the folder.
+  void save_rows(const std::filesystem::path& folder, int64_t step, const checkpoint::Part& part,
+                 Deadline deadline);
+  // The rows become those of the files, all that the servers of a save have written.
+  void load_rows(const std::vector<std::filesystem::path>& files, Deadline deadline);
+
   // The counts of all servers (ParameterServerFacts), and of copies, with the number of the server
   // and the CPU time of its process. The first is that of the clock.
   std::vector<Json> facts(Deadline deadline);
+  // [server]: the counts of the first of its chain, with "tables".
+  std::vector<Json> facts_of_firsts(Deadline deadline);
 
   // The versions of the parameters that this worker has, by server; -1: none.
   std::vector<int64_t> versions() const;
@@ -162,12 +187,16 @@ class ServerClient {
   const std::vector<plan::ServerPiece>& pieces_of(int shard) const;
   // To each of these servers, with the memory of the parameters for answers.
   std::vector<net::Reply> ask(const char* name, const std::vector<Link*>& whom, Deadline deadline,
-                              const servers::ServerChains::Make& make);
+                              const servers::ServerChains::Make& make,
+                              const servers::ServerChains::Rides& rides = {});
   net::Reply ask_one(const char* name, Link& whom, Deadline deadline, net::Message message);
   void take_parameters(Link& link, const servers::ServerReply& told);
-  void hold_at(const std::vector<Link*>& links, int64_t clock, int64_t samples,
-               const std::string& text, Deadline deadline);
+  net::Message held_message(const Link& link, int64_t clock, int64_t samples,
+                            const std::string& text) const;
+  net::Reply push_to_all(servers::ServerRequest request, int64_t samples, const std::string& text,
+                         Deadline deadline);
   Json pull_from_clock(net::Message message, const std::string& wish, Deadline deadline);
+  Json take_answer_of_clock(net::Reply reply, const std::string& wish, Deadline deadline);
   Json push_and_pull(int64_t samples, const std::string& text, const std::string& wish,
                      Deadline deadline);
   void bring(const Json& updates, Deadline deadline, bool pulls = true);
@@ -181,6 +210,8 @@ class ServerClient {
   class WholeState;
   void read_pieces(Link& link, OptimizerState& state, WholeState& whole, Deadline deadline);
   void copy_pieces(const Link& from, Link& to, Deadline deadline);
+  void copy_rows(const Link& from, Link& to, Deadline deadline);
+  std::vector<Json> facts_of(const std::vector<Link*>& links, Deadline deadline);
 
   ServerClientOptions options_;
   std::vector<NamedTensor> parameters_;
@@ -188,6 +219,7 @@ class ServerClient {
   std::vector<std::vector<plan::ServerPiece>> pieces_;  // [server]
   std::vector<std::vector<size_t>> numbers_;            // [server]: their numbers in the plan.
   std::optional<servers::CompressedPush> compressed_;   // Empty: pushes are as they are.
+  servers::DealtGradients gradients_of_rows_;
   std::vector<int64_t> at_join_;
   bool has_a_blank_server_ = false;
   int64_t clock_ = 0;

@@ -211,6 +211,7 @@ void ServerClient::copy_pieces(const Link& from, Link& to, Deadline deadline) {
   for (size_t i = 0; i < reply.tensors.size(); ++i)
     write.tensors.push_back({reply.tensors[i], memory[i].data()});
   ask_one("state of a chain", to, deadline, std::move(write));
+  copy_rows(from, to, deadline);
   to.told = told.version;
 }
 

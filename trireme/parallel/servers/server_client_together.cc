@@ -13,8 +13,12 @@ void ServerClient::hold(int64_t samples, Deadline deadline) {
       gradient = gradient.contiguous();
   if (compressed_ && samples > 0) compressed_->encode(parameters_);
   unsettled_ = newest_ + 1;
-  chains_.without_the_lost(deadline,
-                           [&] { hold_at(chains_.all(), newest_ + 1, samples, {}, deadline); });
+  chains_.without_the_lost(deadline, [&] {
+    ask(
+        "push", chains_.all(), deadline,
+        [&](const Link& link) { return held_message(link, newest_ + 1, samples, {}); },
+        [](const Link&) { return true; });
+  });
 }
 
 servers::ServerUpdate ServerClient::next_update(int workers) const {

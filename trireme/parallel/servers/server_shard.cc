@@ -17,6 +17,11 @@ std::string name_of(const plan::PlacementPlan& placement, const plan::ServerPiec
                      piece.from, piece.from + piece.count);
 }
 
+double first_rate_of(const OptimizerFactory& optimizer) {
+  const auto made = optimizer({{"", at::zeros({1}).set_requires_grad(true)}});
+  return made->param_groups().at(0).options().get_lr();
+}
+
 ServerShard::ServerShard(const plan::PlacementPlan& placement, int server,
                          const OptimizerFactory& optimizer) {
   for (const plan::ServerPiece& piece : placement.pieces) {

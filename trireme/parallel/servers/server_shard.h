@@ -18,6 +18,9 @@ namespace trireme::servers {
 // "conv1.weight[0:4096]"
 std::string name_of(const plan::PlacementPlan& placement, const plan::ServerPiece& piece);
 
+// The learning rate of the first group of an optimizer that this makes.
+double first_rate_of(const OptimizerFactory& optimizer);
+
 // Used under one lock.
 class ServerShard {
  public:

@@ -109,6 +109,8 @@ void ParameterServer::Impl::write_state(const net::Request& message, const Json&
   has_values = true;
   version = text.at("version");
   values_version = -1;
+  tables.clear();
+  rows_version = version;
   term = 0;
   is_clock = owner == 0 && place == 0;
   if (text.contains("clock")) {

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 #include <trireme/base/error.h>
+#include <trireme/base/log.h>
 #include <trireme/parallel/fused/kernels.h>
 #include <trireme/parallel/servers/parameter_server_impl.h>
 #include <algorithm>
@@ -96,9 +97,11 @@ ParameterServer::Impl::Push ParameterServer::Impl::push_in(const ServerRequest& 
   // The mean over no samples is nothing.
   Push push{Gradients(shard.size(), nullptr), request.samples, message.owner};
   if (request.samples > 0) push.gradients = gradients_in(message, push.owner);
-  if (message.tensors.size() == 2 * shard.size()) {
+  const size_t of_pieces = message.tensors.size() - 2 * request.tables.size();
+  if (request.samples > 0) push.rows = rows_in(request, message);
+  if (of_pieces == 2 * shard.size()) {
     auto then = std::make_shared<Copy>();
-    for (size_t i = shard.size(); i < message.tensors.size(); ++i)
+    for (size_t i = shard.size(); i < of_pieces; ++i)
       then->pieces.push_back(message.tensors[i].data());
     push.then = std::move(then);
   }
@@ -212,6 +215,27 @@ void ParameterServer::Impl::decide(ServerUpdate update) {
   update.term = term;
   update.compensates = compensates;
   apply(update);
+  for (Impl* const each : beside) each->follow_beside(update);
+}
+
+// The copies in the process of the clock need no message: they are lost with it, so nobody acts by
+// a decision that does not happen.
+void ParameterServer::Impl::follow_beside(const ServerUpdate& update) {
+  const std::lock_guard lock(mutex);
+  if (update.number != version + 1) return;  // A worker tells it all that it lacks.
+  try {
+    follow({update});
+  } catch (const Error& error) {
+    log_warning("server {} does not follow with the pieces of server {}: {}", options.server,
+                owner, error.what());
+  }
+}
+
+bool ParameterServer::Impl::has_all_beside() const {
+  return std::ranges::all_of(beside, [this](const Impl* each) {
+    const std::lock_guard lock(each->mutex);
+    return each->version == version;
+  });
 }
 
 // Another worker may have brought these updates before. Returns false for those of a clock whose
@@ -220,6 +244,9 @@ bool ParameterServer::Impl::follow(const std::vector<ServerUpdate>& updates) {
   for (const ServerUpdate& update : updates) {
     const bool is_agreed = update.term == ServerUpdate::kAgreed;
     if (!is_agreed && update.term < term && update.number > term_from) return false;
+    // The workers compute the step again, from the rows before it.
+    if (is_agreed && update.number <= version && update.number == rows_version + 1)
+      update_rows(update);
     if (update.number <= version) continue;
     if (update.term > term) {
       term = update.term;
@@ -259,10 +286,11 @@ void ParameterServer::Impl::apply(const ServerUpdate& update) {
     for (const PushId& id : update.pushes) ++facts.staleness[version - held.at(id).from];
     const Gradients sums = mean_of(update, update.scale);
     if (!update.rates.empty()) shard.set_rates(update.rates);
+    update_rows(update);
     shard.update(sums);
     ++facts.updates;
   }
-  ++version;
+  rows_version = ++version;
   for (const PushId& id : update.pushes) held.erase(id);
   if (owner == 0) {
     if (!is_clock) mirror_clock(update);
@@ -339,7 +367,7 @@ double ParameterServer::Impl::squares_of(const ServerUpdate& update) {
     }
     if (sum.defined()) squares += sum.square().sum().item<double>();
   }
-  return squares;
+  return squares + tables.squares(shares_of_rows(update, 1));
 }
 
 // g + lambda g g (w_now - w_pulled): the diagonal of the outer product of gradients stands for the

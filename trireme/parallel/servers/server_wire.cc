@@ -8,9 +8,9 @@
 namespace trireme::servers {
 namespace {
 
-constexpr uint32_t kServerMark = 0x33735054;  // "TPs3"
+constexpr uint32_t kServerMark = 0x34735054;  // "TPs4"
 constexpr std::string_view kServer = "parameter server";
-constexpr uint32_t kUnchanged = 1, kEarly = 2, kDeposed = 4, kCompensates = 8;
+constexpr uint32_t kUnchanged = 1, kEarly = 2, kDeposed = 4, kCompensates = 8, kAllBeside = 16;
 
 struct RequestBytes {
   uint32_t mark = kServerMark;
@@ -19,7 +19,8 @@ struct RequestBytes {
   uint16_t shard = 0;
   int32_t worker = 0, generation = 0;
   int64_t clock = 0, samples = 0, known = 0, follows = 0;
-  int32_t wait_ms = 0, unused_too = 0;
+  int32_t wait_ms = 0;
+  uint32_t tables = 0;  // Their numbers follow, then the text.
 };
 static_assert(sizeof(RequestBytes) == 56, "sent as it lies in memory");
 
@@ -101,15 +102,17 @@ std::string encode(const ServerRequest& request) {
   bytes.known = request.known;
   bytes.follows = request.follows;
   bytes.wait_ms = request.wait_ms;
-  return text_of(bytes) + std::string(request.text);
+  bytes.tables = static_cast<uint32_t>(request.tables.size());
+  return with_tables(text_of(bytes), request.tables).append(request.text);
 }
 
 ServerRequest decode_request(std::string_view header) {
   const auto bytes = bytes_in<RequestBytes>(header, kServer);
   if (bytes.call < static_cast<uint8_t>(ServerCall::join) ||
-      bytes.call > static_cast<uint8_t>(ServerCall::decisions))
+      bytes.call > static_cast<uint8_t>(ServerCall::load_rows))
     throw Error(ErrorCode::corrupt, "parallel",
                 fmt::format("a parameter server has no call {}", bytes.call));
+  auto [tables, text] = tables_in(header, sizeof bytes, bytes.tables);
   return {static_cast<ServerCall>(bytes.call),
           bytes.worker,
           bytes.generation,
@@ -120,13 +123,73 @@ ServerRequest decode_request(std::string_view header) {
           bytes.wait_ms,
           bytes.shard,
           bytes.to_copy != 0,
-          header.substr(sizeof bytes)};
+          std::move(tables),
+          text};
+}
+
+namespace {
+
+constexpr uint32_t kRiddenMark = 0x52735054;  // "TPsR"
+
+struct RiddenBytes {
+  uint32_t mark = kRiddenMark, riders = 0;  // RiderBytes for each follow, then the headers.
+};
+struct RiderBytes {
+  uint32_t header_bytes = 0, tensors = 0;
+};
+
+}  // namespace
+
+std::string with_riders(const std::vector<RiddenRequest::Rider>& riders, std::string_view header) {
+  std::string all = text_of(RiddenBytes{.riders = static_cast<uint32_t>(riders.size())});
+  for (const RiddenRequest::Rider& each : riders)
+    all += text_of(RiderBytes{static_cast<uint32_t>(each.header.size()),
+                              static_cast<uint32_t>(each.tensors)});
+  for (const RiddenRequest::Rider& each : riders) all += each.header;
+  return all.append(header);
+}
+
+RiddenRequest riders_in(std::string_view header) {
+  RiddenBytes bytes;
+  if (header.size() >= sizeof bytes) std::memcpy(&bytes, header.data(), sizeof bytes);
+  if (header.size() < sizeof bytes || bytes.mark != kRiddenMark) return {{}, header};
+  std::string_view rest = header.substr(sizeof bytes);
+  const auto take = [&](size_t count) {
+    if (count > rest.size())
+      throw Error(
+          ErrorCode::corrupt, "parallel",
+          fmt::format("a header of {} bytes lists {} riders", header.size(), bytes.riders));
+    const std::string_view taken = rest.substr(0, count);
+    rest.remove_prefix(count);
+    return taken;
+  };
+  const std::string_view list = take(bytes.riders * sizeof(RiderBytes));
+  RiddenRequest request;
+  for (size_t i = 0; i < bytes.riders; ++i) {
+    RiderBytes rider;
+    std::memcpy(&rider, list.data() + i * sizeof rider, sizeof rider);
+    request.riders.push_back({take(rider.header_bytes), rider.tensors});
+  }
+  request.header = rest;
+  return request;
+}
+
+std::vector<std::string_view> split_replies(std::string_view header, size_t riders) {
+  if (header.size() < riders * sizeof(ReplyBytes))
+    throw Error(ErrorCode::corrupt, "parallel",
+                fmt::format("a reply of {} bytes for {} riders", header.size(), riders));
+  std::vector<std::string_view> replies;
+  for (size_t i = 0; i < riders; ++i)
+    replies.push_back(header.substr(i * sizeof(ReplyBytes), sizeof(ReplyBytes)));
+  replies.push_back(header.substr(riders * sizeof(ReplyBytes)));
+  return replies;
 }
 
 std::string encode(const ServerReply& reply) {
   ReplyBytes bytes;
   bytes.flags = (reply.is_unchanged ? kUnchanged : 0) | (reply.is_early ? kEarly : 0) |
-                (reply.is_deposed ? kDeposed : 0) | (reply.compensates ? kCompensates : 0);
+                (reply.is_deposed ? kDeposed : 0) | (reply.compensates ? kCompensates : 0) |
+                (reply.has_all_beside ? kAllBeside : 0);
   bytes.version = reply.version;
   bytes.clock = reply.clock;
   return text_of(bytes) + reply.text;
@@ -140,6 +203,7 @@ ServerReply decode_reply(std::string_view header) {
           (bytes.flags & kEarly) != 0,
           (bytes.flags & kDeposed) != 0,
           (bytes.flags & kCompensates) != 0,
+          (bytes.flags & kAllBeside) != 0,
           std::string(header.substr(sizeof bytes))};
 }
 

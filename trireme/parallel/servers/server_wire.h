@@ -30,6 +30,15 @@ enum class ServerCall : uint8_t {
   open_round,  // Server 0. Text: the round's id and its number of leases.
   skip,        // Server 0: the batch of a lease counts as used, without an update.
   decisions,   // Text of the answer: the decided updates that some server may lack.
+  // Of embedding tables. The tensors of the first two are, for each table that the header lists,
+  // rows, int64 [n]; the answer has their values, float32 [n, width].
+  rows,        // For a step.
+  peek_rows,   // For an evaluation: no row is made.
+  rows_as_of,  // `clock`: all rows are to be those of this version. The answer has their version.
+  read_rows,   // Text: the table, and how many of its rows were read. Some more, with their state.
+  write_rows,  // Text: the table. Rows with their state.
+  save_rows,   // Text: the part of a checkpoint (checkpoint/parts.h) that the server writes.
+  load_rows,   // Text: the files of a checkpoint that have the rows of all servers.
 };
 
 // One worker's push, among all of the job.
@@ -96,9 +105,29 @@ struct ServerRequest {
   int shard = 0;        // The pieces of this server's place in the placement, or copies of them.
   // It goes to a copy, beside the same call to the first server of the chain. No parameters come.
   bool to_copy = false;
+  // push, hold: the tables of which rows and their gradients, float32 [n, width], follow the other
+  // tensors. rows, peek_rows: the tables of the tensors.
+  std::vector<int32_t> tables = {};
   std::string_view text = {};
 };
 std::string encode(const ServerRequest& request);
+
+// A request to one process about several servers' pieces. The riders come first, in order, with
+// their tensors in front. They answer at once and without tensors, so one reply has all answers.
+struct RiddenRequest {
+  struct Rider {
+    std::string_view header;
+    size_t tensors = 0;
+  };
+  std::vector<Rider> riders;
+  std::string_view header;  // Of the request with which they go.
+};
+std::string with_riders(const std::vector<RiddenRequest::Rider>& riders, std::string_view header);
+// Any header; one without riders is the request itself. The text is that of `header`. Throws
+// Error(corrupt).
+RiddenRequest riders_in(std::string_view header);
+// The header of a reply: those of `riders` answers, and behind them that of the request.
+std::vector<std::string_view> split_replies(std::string_view header, size_t riders);
 // Throws Error(corrupt) if it is no such header.
 ServerRequest decode_request(std::string_view header);
 
@@ -112,6 +141,8 @@ struct ServerReply {
   bool is_deposed = false;
   // The pushes of servers with copies bring the parameters with which they were computed.
   bool compensates = false;
+  // The clock: all pieces in its process have this version.
+  bool has_all_beside = false;
   std::string text = {};
 };
 std::string encode(const ServerReply& reply);

@@ -177,11 +177,12 @@ void RowTable::push(std::span<const int64_t> rows, const float* gradients, uint3
   places_.clear();
   gradients_.clear();
   index_.find(rows, slots_.data(), now);
-  for (size_t i = 0; i < rows.size(); ++i)
-    if (slots_[i] != RowIndex::kNoSlot) {
-      places_.push_back(slabs_.at(slots_[i]));
-      gradients_.push_back(gradients + i * static_cast<size_t>(spec_.width));
-    }
+  const bool makes = grows_without_limits(options_);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (slots_[i] == RowIndex::kNoSlot && !makes) continue;
+    places_.push_back(slots_[i] == RowIndex::kNoSlot ? add(rows[i], now) : slabs_.at(slots_[i]));
+    gradients_.push_back(gradients + i * static_cast<size_t>(spec_.width));
+  }
   facts_.pushed += static_cast<int64_t>(rows.size());
   facts_.dropped += static_cast<int64_t>(rows.size() - places_.size());
   update_rows(options_.optimizer, places_.data(), gradients_.data(), places_.size(), spec_.width);

@@ -32,6 +32,10 @@ struct TableOptions {
   // a time. Otherwise it refuses to grow. Needs a budget.
   bool evicts_least_recent = false;
 };
+// Whether every row that is used gets memory and keeps it.
+inline bool grows_without_limits(const TableOptions& options) {
+  return options.admit_after == 1 && options.evict_unused == 0 && options.budget_bytes == 0;
+}
 // Throws Error(invalid_argument) naming table and option.
 void check(const TableOptions& options, const plan::TableSpec& table);
 
@@ -68,12 +72,14 @@ class RowTable {
   const plan::TableSpec& spec() const { return spec_; }
   const TableOptions& options() const { return options_; }
   RowTableFacts facts() const;
+  void set_rate(double lr) { options_.optimizer.lr = lr; }
 
   // Copies the rows' values to `to`, [rows, width]. Rows that are new get memory, unless it
   // `peeks`: then nothing changes. `now`: the updates so far. Throws Error(invalid_argument)
   // naming table, rows and bytes if the budget does not allow it; no row is made then.
   void pull(std::span<const int64_t> rows, uint32_t now, bool peeks, float* to);
-  // Updates the rows that have memory by their gradients, [rows, width], in this order.
+  // Updates the rows that have memory by their gradients, [rows, width], in this order. In a table
+  // that grows without limits the others get memory: a copy of the table gets pushes alone.
   void push(std::span<const int64_t> rows, const float* gradients, uint32_t now);
   // Evicts rows that were not used for so long. Call it after each update.
   void evict_unused(uint32_t now);

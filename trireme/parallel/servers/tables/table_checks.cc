@@ -15,33 +15,38 @@ namespace {
 
 }  // namespace
 
-void check_tensors(const TableRequest& request, const std::vector<net::TensorNote>& notes,
-                   const plan::TablePlan& plan, int workers) {
-  const auto from = [&] { return fmt::format("worker {}", request.worker); };
-  if (request.worker < 0 || request.worker >= workers)
-    refuse_request(fmt::format("{} of a job with {} workers", from(), workers));
-  const bool is_push = request.call == TableCall::push;
-  const size_t each = is_push ? 2 : 1;
-  if (notes.size() != each * request.tables.size())
-    refuse_request(fmt::format("{} sends {} tensors for {} tables", from(), notes.size(),
-                               request.tables.size()));
-  if (is_push && request.samples < 0)
-    refuse_request(fmt::format("{} pushes the mean over {} samples", from(), request.samples));
-  for (size_t i = 0; i < request.tables.size(); ++i) {
-    const int32_t table = request.tables[i];
-    if (table < 0 || table >= std::ssize(plan.facts.tables))
+void check_row_tensors(const std::vector<int32_t>& tables, bool with_gradients,
+                       std::span<const net::TensorNote> notes,
+                       const std::vector<plan::TableSpec>& specs, int worker) {
+  const size_t each = with_gradients ? 2 : 1;
+  if (notes.size() != each * tables.size())
+    refuse_request(fmt::format("worker {} sends {} tensors for {} tables", worker, notes.size(),
+                               tables.size()));
+  for (size_t i = 0; i < tables.size(); ++i) {
+    if (tables[i] < 0 || tables[i] >= std::ssize(specs))
       refuse_request(
-          fmt::format("{} asks for table {} of {}", from(), table, plan.facts.tables.size()));
-    const plan::TableSpec& spec = plan.facts.tables[static_cast<size_t>(table)];
+          fmt::format("worker {} asks for table {} of {}", worker, tables[i], specs.size()));
+    const plan::TableSpec& spec = specs[static_cast<size_t>(tables[i])];
     const uint64_t rows = notes[each * i].bytes / sizeof(int64_t),
                    wanted = rows * static_cast<uint64_t>(spec.width) * sizeof(float);
     if (notes[each * i].bytes % sizeof(int64_t) != 0)
-      refuse_request(fmt::format("{} sends {} bytes of rows of table {}", from(),
+      refuse_request(fmt::format("worker {} sends {} bytes of rows of table {}", worker,
                                  notes[each * i].bytes, spec.describe()));
-    if (is_push && notes[each * i + 1].bytes != wanted)
-      refuse_request(fmt::format("{} sends {} bytes of gradients for {} rows of table {}", from(),
-                                 notes[each * i + 1].bytes, rows, spec.describe()));
+    if (with_gradients && notes[each * i + 1].bytes != wanted)
+      refuse_request(fmt::format("worker {} sends {} bytes of gradients for {} rows of table {}",
+                                 worker, notes[each * i + 1].bytes, rows, spec.describe()));
   }
+}
+
+void check_tensors(const TableRequest& request, const std::vector<net::TensorNote>& notes,
+                   const plan::TablePlan& plan, int workers) {
+  if (request.worker < 0 || request.worker >= workers)
+    refuse_request(fmt::format("worker {} of a job with {} workers", request.worker, workers));
+  const bool is_push = request.call == TableCall::push;
+  check_row_tensors(request.tables, is_push, notes, plan.facts.tables, request.worker);
+  if (is_push && request.samples < 0)
+    refuse_request(
+        fmt::format("worker {} pushes the mean over {} samples", request.worker, request.samples));
 }
 
 void check_rows(const plan::TableSpec& table, std::span<const int64_t> rows, int worker) {

@@ -9,8 +9,12 @@
 
 namespace trireme::servers {
 
-// The sizes of a request's tensors, before they are read. Throws Error(invalid_argument) naming
-// the worker and the table.
+// The sizes of a request's tensors of rows, before they are read: one for each table, or two if
+// gradients follow. Throws Error(invalid_argument) naming the worker and the table.
+void check_row_tensors(const std::vector<int32_t>& tables, bool with_gradients,
+                       std::span<const net::TensorNote> notes,
+                       const std::vector<plan::TableSpec>& specs, int worker);
+// The same for all of a request.
 void check_tensors(const TableRequest& request, const std::vector<net::TensorNote>& notes,
                    const plan::TablePlan& plan, int workers);
 // Throws Error(invalid_argument) naming table, row, position and worker for a row outside.

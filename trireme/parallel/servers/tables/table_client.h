@@ -10,6 +10,8 @@
 #include <ATen/core/Tensor.h>
 #include <trireme/base/deadline.h>
 #include <trireme/net/requests/request_client.h>
+#include <trireme/parallel/servers/tables/pulled_rows.h>
+#include <trireme/parallel/servers/tables/row_source.h>
 #include <trireme/plan/table_plan.h>
 #include <cstdint>
 #include <memory>
@@ -25,29 +27,18 @@ struct TableClientOptions {
   net::ChannelOptions channel;
 };
 
-// Rows of a table, each one once: int64 [n].
-struct RowsOfTable {
-  int table = 0;
-  at::Tensor rows;
-};
-
 // Used by one thread.
-class TableClient {
+class TableClient : public RowSource {
  public:
   // Connects to all servers, in their order, and joins. Throws Error(invalid_argument) naming the
   // table that differs, or as net::RequestClient does.
   TableClient(const std::vector<net::Endpoint>& servers, const std::string& token,
               TableClientOptions options, Deadline deadline);
-  ~TableClient();
+  ~TableClient() override;
 
-  // The values of the rows: float32 [n, width] for each entry. The first pull of a step waits
-  // until this worker may begin it. The values are leaves for autograd: after backward, push()
-  // sends their gradients. Throws Error(invalid_argument) naming table, row and position for a row
-  // that is outside.
-  std::vector<at::Tensor> pull(const std::vector<RowsOfTable>& wanted, Deadline deadline);
-  // The same for an evaluation: nothing is remembered, no row is made, and it never waits for
-  // other workers.
-  std::vector<at::Tensor> peek(const std::vector<RowsOfTable>& wanted, Deadline deadline);
+  // The first pull of a step waits until this worker may begin it.
+  std::vector<at::Tensor> pull(const std::vector<RowsOfTable>& wanted, Deadline deadline) override;
+  std::vector<at::Tensor> peek(const std::vector<RowsOfTable>& wanted, Deadline deadline) override;
   // Sends the gradients of all rows that were pulled since the last push; `samples` are those
   // whose mean they are, and with 0 there are none. A step needs exactly one push, also if it has
   // pulled nothing. Throws Error(corrupt) naming the row of a gradient with NaN or infinity.
@@ -58,29 +49,23 @@ class TableClient {
   // This worker pushes no more, and nobody waits for it.
   void leave(Deadline deadline);
 
-  const plan::TablePlan& plan() const { return options_.plan; }
-  // The number of the table. Throws Error(invalid_argument) naming those that exist.
-  int find(const std::string& table) const;
-  int worker() const { return options_.worker; }
-  Milliseconds patience() const { return options_.patience; }
+  const std::vector<plan::TableSpec>& tables() const override {
+    return options_.plan.facts.tables;
+  }
+  int worker() const override { return options_.worker; }
+  Milliseconds patience() const override { return options_.patience; }
   // The largest of all servers' versions of the tables, as they were told last.
   int64_t version() const { return version_; }
 
  private:
   struct Server;
-  struct Pulled {
-    int table = 0;
-    at::Tensor rows, values;
-  };
   std::vector<at::Tensor> get(const std::vector<RowsOfTable>& wanted, bool peeks,
                               Deadline deadline);
-  void check_rows(const RowsOfTable& wanted) const;
-  std::vector<Pulled> gradients() const;
   int64_t next_step() const;
 
   TableClientOptions options_;
   std::vector<std::unique_ptr<Server>> servers_;
-  std::vector<Pulled> pulled_;  // Since the last push.
+  servers::PulledRows pulled_;  // Since the last push.
   int64_t version_ = 0;
 };
 

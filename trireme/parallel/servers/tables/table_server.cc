@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 #include <trireme/base/error.h>
 #include <trireme/parallel/servers/request_memory.h>
-#include <trireme/parallel/servers/tables/row_gradients.h>
+#include <trireme/parallel/servers/tables/shard_tables.h>
 #include <trireme/parallel/servers/tables/table_checks.h>
 #include <trireme/parallel/servers/tables/table_wire.h>
 #include <algorithm>
@@ -44,11 +44,9 @@ const float* floats_in(const std::span<std::byte>& bytes) {
 
 struct TableServer::Impl {
   explicit Impl(TableServerOptions given)
-      : options(std::move(given)), clock(options.consistency, options.workers) {
-    for (size_t i = 0; i < options.plan.facts.tables.size(); ++i)
-      tables.emplace_back(options.plan.facts.tables[i],
-                          options.tables[options.tables.size() == 1 ? 0 : i]);
-  }
+      : options(std::move(given)),
+        tables(options.plan.facts.tables, options.tables),
+        clock(options.consistency, options.workers) {}
 
   // A pull, which may wait until its worker may begin a step.
   struct Pull {
@@ -65,7 +63,7 @@ struct TableServer::Impl {
     net::Responder responder;
   };
   struct Push {
-    std::vector<RowGradients> tables;
+    servers::PushedRows rows;
     int64_t samples = 0;
     std::shared_ptr<void> owner;  // It keeps the memory of rows and gradients.
   };
@@ -91,7 +89,7 @@ struct TableServer::Impl {
       std::make_shared<servers::RequestMemory>();
 
   mutable std::mutex mutex;  // Guards what follows.
-  std::vector<RowTable> tables;
+  servers::ShardTables tables;
   plan::PushClock clock;
   std::map<int, Push> gathered;
   std::list<Pull> waiting;
@@ -151,11 +149,11 @@ int64_t TableServer::Impl::push(const TableRequest& request, const net::Request&
   Push push{{}, request.samples, message.owner};
   for (size_t i = 0; request.samples > 0 && i < request.tables.size(); ++i) {
     const auto table = static_cast<size_t>(request.tables[i]);
-    push.tables.push_back({table, spec_of(table).width, rows_in(message.tensors[2 * i]),
-                           floats_in(message.tensors[2 * i + 1])});
+    push.rows.push_back({table, spec_of(table).width, rows_in(message.tensors[2 * i]),
+                         floats_in(message.tensors[2 * i + 1])});
   }
   if (options.refuses_nonfinite)
-    for (const RowGradients& each : push.tables)
+    for (const RowGradients& each : push.rows)
       servers::check_finite(spec_of(each.table), each, request.worker);
   const std::lock_guard lock(mutex);
   const PushVerdict verdict = clock.push(request.worker, request.clock);
@@ -170,31 +168,19 @@ int64_t TableServer::Impl::push(const TableRequest& request, const net::Request&
 }
 
 void TableServer::Impl::apply(const Push& push) {
-  for (const RowGradients& each : push.tables)
-    tables[each.table].push(each.rows, each.gradients, now());
-  for (RowTable& table : tables) table.evict_unused(now());
+  tables.update({servers::ShareOfMean{&push.rows}}, now());
 }
 
-// The mean over all samples. Gradients of a row are added up in the order of the workers, so that
-// the bits do not depend on the order in which pushes came.
+// The mean over all samples, in the order of the workers.
 void TableServer::Impl::apply_gathered() {
   const std::map<int, Push> pushes = std::exchange(gathered, {});  // Gone even if this fails.
-  if (pushes.size() == 1) return apply(pushes.begin()->second);
   double samples = 0;
   for (const auto& [worker, push] : pushes) samples += static_cast<double>(push.samples);
-  for (size_t table = 0; table < tables.size(); ++table) {
-    size_t rows = 0;
-    for (const auto& [worker, push] : pushes)
-      for (const RowGradients& each : push.tables)
-        if (each.table == table) rows += each.rows.size();
-    servers::RowSums sums(tables[table].spec().width, rows);
-    for (const auto& [worker, push] : pushes)
-      for (const RowGradients& each : push.tables)
-        if (each.table == table)
-          sums.add(each, static_cast<float>(static_cast<double>(push.samples) / samples));
-    tables[table].push(sums.rows(), sums.gradients(), now());
-    tables[table].evict_unused(now());
-  }
+  std::vector<servers::ShareOfMean> shares;
+  for (const auto& [worker, push] : pushes)
+    if (push.samples > 0)
+      shares.push_back({&push.rows, static_cast<double>(push.samples) / samples});
+  tables.update(shares, now());
 }
 
 void TableServer::Impl::pull(TableRequest request, net::Request message,
@@ -347,7 +333,7 @@ TableServerFacts TableServer::facts() const {
   const std::lock_guard lock(impl_->mutex);
   TableServerFacts facts = impl_->facts;
   facts.updates = impl_->clock.updates();
-  for (const RowTable& table : impl_->tables) facts.tables.push_back(table.facts());
+  facts.tables = impl_->tables.facts();
   return facts;
 }
 
@@ -370,7 +356,7 @@ void TableServer::leave(int worker) {
 
 void TableServer::with_tables(const std::function<void(std::vector<RowTable>&)>& use) {
   const std::lock_guard lock(impl_->mutex);
-  use(impl_->tables);
+  use(impl_->tables.all());
 }
 
 Json TableServerFacts::to_json() const {

@@ -7,6 +7,7 @@
 // each reads which rows there are, and keeps its own.
 #pragma once
 #include <trireme/checkpoint/manifest.h>
+#include <trireme/parallel/servers/tables/table_files.h>
 #include <trireme/parallel/servers/tables/table_server.h>
 #include <trireme/parallel/state_view.h>
 #include <filesystem>
@@ -15,11 +16,6 @@
 #include <vector>
 
 namespace trireme {
-
-// The place of a server's rows of a table among those of all servers.
-struct RowRange {
-  int64_t first = 0, total = 0;
-};
 
 // [table]: the rows in memory. Each server tells the others, or the chief, this.
 std::vector<int64_t> rows_in_memory(TableServer& server);

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 #include <trireme/base/error.h>
 #include <trireme/parallel/servers/wire_bytes.h>
-#include <cstring>
+#include <tuple>
 
 namespace trireme::servers {
 namespace {
@@ -38,10 +38,7 @@ std::string encode(const TableRequest& request) {
   bytes.tables = static_cast<uint32_t>(request.tables.size());
   bytes.clock = request.clock;
   bytes.samples = request.samples;
-  std::string text = text_of(bytes);
-  text.append(reinterpret_cast<const char*>(request.tables.data()),
-              request.tables.size() * sizeof(int32_t));
-  return text.append(request.text);
+  return with_tables(text_of(bytes), request.tables).append(request.text);
 }
 
 TableRequest decode_table_request(std::string_view header) {
@@ -50,20 +47,13 @@ TableRequest decode_table_request(std::string_view header) {
       bytes.call > static_cast<uint8_t>(TableCall::leave))
     throw Error(ErrorCode::corrupt, "parallel",
                 fmt::format("a table server has no call {}", bytes.call));
-  const std::string_view rest = header.substr(sizeof bytes);
-  const size_t list = bytes.tables * sizeof(int32_t);
-  if (rest.size() < list)
-    throw Error(ErrorCode::corrupt, "parallel",
-                fmt::format("a header of {} bytes lists {} tables", header.size(), bytes.tables));
   TableRequest request{static_cast<TableCall>(bytes.call),
                        bytes.worker,
                        bytes.clock,
                        bytes.samples,
                        bytes.begins != 0,
                        bytes.peeks != 0};
-  request.tables.resize(bytes.tables);
-  if (list > 0) std::memcpy(request.tables.data(), rest.data(), list);
-  request.text = rest.substr(list);
+  std::tie(request.tables, request.text) = tables_in(header, sizeof bytes, bytes.tables);
   return request;
 }
 
