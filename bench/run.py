@@ -35,6 +35,7 @@ from parts import (FEWEST_ROUNDS, measure_collectives, measure_noise, measure_re
                    measure_scale, measure_servers, measure_startup, measure_steps)
 from recovery import measure_recovery
 from report import markdown, table
+from server_jobs import measure_server_jobs
 from tables import measure_tables
 
 PAGE = ROOT / "docs/benchmarks.md"
@@ -43,7 +44,8 @@ PARTS = {"noise": "Noise", "step": "Training step", "scale": "Scale",
          "pipeline": "Pipelines", "shards": "Shards", "memory": "Memory",
          "startup": "Start",
          "checkpoint": "Checkpoints", "recovery": "Recovery", "collectives": "all_reduce",
-         "requests": "Requests", "servers": "Parameter servers", "tables": "Sparse tables",
+         "requests": "Requests", "servers": "Parameter servers",
+         "server-jobs": "Jobs with parameter servers", "tables": "Sparse tables",
          "links": "Links between hosts",
          "compression": "Compression on a slow link", "compression-loss": "Loss with compression",
          "build": "Build"}
@@ -54,7 +56,7 @@ ON_DEMAND = ("resnet18", "chain", "gptdeep")
 # Each takes 2 seconds or less, except the last.
 REPETITIONS = {"tiny": 200, "mlp": 40, "mlpbig": 10, "cnn": 20, "gpt": 4, "chain": 5, "gptdeep": 3,
                "resnet18": 3, "4 KB": 1000, "1 MB": 300, "25 MB": 40, "100 MB": 10, "slow link": 8,
-               "table": 100}
+               "table": 100, "server job": 100}
 
 
 def main():
@@ -106,6 +108,7 @@ def main():
         "collectives": lambda: measure_collectives(rounds, steps),
         "requests": lambda: measure_requests(rounds, steps),
         "servers": lambda: measure_servers(rounds, steps),
+        "server-jobs": lambda: measure_server_jobs(rounds, steps["server job"]),
         "tables": lambda: measure_tables(rounds, steps),
         "links": lambda: measure_links(rounds, steps),
         "compression": lambda: measure_compression("mlp", rounds, steps["slow link"]),
