@@ -120,6 +120,30 @@ TEST(LostServers, EachPushCountsOnce) {
   }
 }
 
+TEST(LostServers, PushesWithAPullAfterTheLastOneAloneCountEach) {
+  constexpr int kPushes = 4;
+  const Shape shape{2, 2, 1};
+  for (int kill_before = 0; kill_before <= kPushes; ++kill_before) {
+    MortalServers servers(2, options_of<ServedNet>(shape, {Consistency::async}, SGD{.lr = 1}));
+    Worker worker(servers, shape, 0);
+    worker.client->initialise(soon());
+    worker.client->pull(soon());
+    for (int i = 0; i <= kPushes; ++i) {
+      if (i == kill_before) servers.kill(0);
+      for (at::Tensor& each : worker.net.parameters())
+        each.mutable_grad() = at::full_like(each, -1);
+      if (i < kPushes)
+        worker.client->push(kBatch, soon());
+      else
+        worker.client->pull(soon());
+    }
+    const ServedNet before;
+    EXPECT_NEAR((worker.net.parameters()[0] - before.parameters()[0]).max().item<double>(),
+                kPushes, 1e-6)
+        << "killed before push " << kill_before;
+  }
+}
+
 // Two clients of which one reads the first servers, and the other what is left without them.
 TEST(LostServers, CopiesHaveTheSameBits) {
   for (const plan::ConsistencyOptions mode : {plan::ConsistencyOptions{Consistency::async},

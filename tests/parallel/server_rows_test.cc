@@ -165,6 +165,39 @@ TEST(ServerRows, AServerThatComesBackGetsItsRows) {
   }
 }
 
+// A worker that restores a server may be lost while the rows travel. Here its time ends, which
+// leaves the server with the same part of them.
+TEST(ServerRows, AServerThatGotAPartOfItsRowsHasNothing) {
+  constexpr int64_t kMany = 400'000;
+  const Shape shape{2, 2, 1};
+  MortalServers servers(2, options_with_rows(shape, kAsyncRows));
+  {
+    RowWorker worker(servers, shape, 0);
+    worker.client->initialise(soon());
+    worker.client->pull(soon());
+    worker.move_all();
+    worker.client->give_rows({{1, at::arange(kMany, at::kLong), at::full({kMany, 2}, -1.0f)}});
+    worker.client->push_pull(kBatch, soon());
+  }
+  servers.kill(1);
+  servers.start(1);
+  Milliseconds time{1};
+  for (int generation = 1;; ++generation, time *= 2) {
+    ASSERT_LT(time, Milliseconds(60000));
+    RowWorker worker(servers, shape, 0, generation);
+    if (worker.client->missing().empty()) break;  // It has all, as is checked below.
+    try {
+      worker.client->restore(1, *servers.place(1), Deadline::after(time));
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::timeout) << error.what();
+    }
+  }
+  servers.kill(0);
+  RowWorker reader(servers, shape, 0, /*generation=*/100);
+  const std::vector<RowsOfTable> all = {{1, at::arange(kMany, at::kLong)}};
+  EXPECT_TRUE(at::all(reader.client->rows(all, /*peeks=*/true, soon())[0] == 1).item<bool>());
+}
+
 // The worker that brought an update about may be lost before the others know of it. They go on
 // from the state before it, in which the servers that made it must have its rows.
 TEST(ServerRows, RowsOfAnUpdateAreTakenBackAndMadeAgain) {
@@ -290,11 +323,12 @@ TEST(ServerRows, RanksThatMakeAStepAgainUseTheRowsBeforeIt) {
   }
 }
 
-TEST(ServerRows, FilesOfAnyNumberOfServersGiveTheRowsBack) {
-  const std::filesystem::path folder =
-      std::filesystem::path(::testing::TempDir()) / fmt::format("server-rows-{}", ::getpid());
-  const auto save = [&](RowWorker& worker, int servers, int64_t step) {
-    const checkpoint::Part part{0, 1 + servers, "test", {}};
+// The checkpoints of servers.
+struct RowFiles {
+  ~RowFiles() { std::filesystem::remove_all(folder); }
+
+  std::vector<std::filesystem::path> save(RowWorker& worker, int servers, int64_t step) const {
+    checkpoint::Part part{0, 1 + servers, "test", {}};
     const auto unfinished = checkpoint::unfinished_path(folder, step, part);
     std::filesystem::create_directories(unfinished);
     worker.client->save_rows(folder, step, part, soon());
@@ -305,7 +339,14 @@ TEST(ServerRows, FilesOfAnyNumberOfServersGiveTheRowsBack) {
       files.push_back(unfinished / name);
     EXPECT_EQ(std::ssize(files), servers);
     return files;
-  };
+  }
+
+  const std::filesystem::path folder =
+      std::filesystem::path(::testing::TempDir()) / fmt::format("server-rows-{}", ::getpid());
+};
+
+TEST(ServerRows, FilesOfAnyNumberOfServersGiveTheRowsBack) {
+  const RowFiles of_servers;
   std::vector<std::filesystem::path> files;
   int64_t step = 0;
   for (const Shape shape : {Shape{2, 1, 1}, Shape{3, 2, 1}, Shape{1, 1, 1}}) {
@@ -317,13 +358,33 @@ TEST(ServerRows, FilesOfAnyNumberOfServersGiveTheRowsBack) {
     worker.expect_rows(static_cast<double>(step));
     worker.move_all();
     worker.client->push_pull(kBatch, soon());
-    files = save(worker, shape.servers, ++step);
+    files = of_servers.save(worker, shape.servers, ++step);
     worker.move_all();
     worker.client->push_pull(kBatch, soon());
     worker.client->load_rows(files, soon());  // Those that are there go.
     worker.expect_rows(static_cast<double>(step));
   }
-  std::filesystem::remove_all(folder);
+}
+
+TEST(ServerRows, RowsOfACheckpointCountAsUsedWhenTheyCome) {
+  const Shape shape{1, 1, 1};
+  const RowFiles of_servers;
+  MortalServers servers(
+      1,
+      options_with_rows(shape, kAsyncRows,
+                        {.optimizer = {.lr = 1}, .init = {RowStart::zeros}, .evict_unused = 8}));
+  RowWorker worker(servers, shape, 0);
+  worker.client->initialise(soon());
+  worker.client->pull(soon());
+  for (int step = 0; step < 10; ++step) {
+    worker.client->rows(worker.all_rows(), /*peeks=*/false, soon());
+    worker.move_all();
+    worker.client->push_pull(kBatch, soon());
+  }
+  worker.client->load_rows(of_servers.save(worker, 1, 10), soon());
+  worker.client->give_rows({});  // The next update uses none of them.
+  worker.client->push_pull(kBatch, soon());
+  worker.expect_rows(10);
 }
 
 TEST(ServerRows, WrongRowsAndGradientsAreNamed) {
@@ -344,11 +405,11 @@ TEST(ServerRows, WrongRowsAndGradientsAreNamed) {
   EXPECT_THAT(
       message_of(ErrorCode::corrupt, [&] { worker.client->push(kBatch, soon()); }),
       ::testing::HasSubstr("worker 0's gradient of row 4 of table 'ads' has values that are NaN"));
-  EXPECT_THAT(
-      message_of(ErrorCode::invalid_argument,
-                 [&] { worker.client->save_rows("/nowhere", 3, {0, 3, "test", {}}, soon()); }),
-      ::testing::AllOf(::testing::HasSubstr("does not see /nowhere/"),
-                       ::testing::HasSubstr("a checkpoint.dir that all")));
+  checkpoint::Part part{0, 3, "test", {}};
+  EXPECT_THAT(message_of(ErrorCode::invalid_argument,
+                         [&] { worker.client->save_rows("/nowhere", 3, part, soon()); }),
+              ::testing::AllOf(::testing::HasSubstr("does not see /nowhere/"),
+                               ::testing::HasSubstr("a checkpoint.dir that all")));
 }
 
 TEST(ServerRows, TablesThatDifferOrHaveLimitsWithCopiesAreRefused) {

@@ -107,8 +107,23 @@ void Writer::wait() {
 }
 
 bool Writer::is_done_within(std::chrono::milliseconds time) {
+  const Deadline deadline = Deadline::after(time);
   std::unique_lock lock(mutex_);
-  return changed_.wait_for(lock, time, [&] { return pending_.empty(); });
+  const auto is_done = [&] { return pending_.empty(); };
+  while (!changed_.wait_for(lock, std::min(kLookAgain, deadline.remaining()), is_done)) {
+    if (deadline.expired()) return false;
+    look_at_others(lock);
+  }
+  return true;
+}
+
+// The lock is free meanwhile.
+void Writer::look_at_others(std::unique_lock<std::mutex>& lock) {
+  if (!options_.others_live) return;
+  lock.unlock();
+  const bool all_live = options_.others_live();
+  lock.lock();
+  if (!all_live) hurry(kAfterALostWorker);
 }
 
 std::vector<std::filesystem::path> Writer::take_saved() {
@@ -134,7 +149,6 @@ Snapshot& Writer::idle_snapshot(std::unique_lock<std::mutex>& lock) {
 template <typename Condition>
 void Writer::wait_until(std::unique_lock<std::mutex>& lock, Condition condition) {
   const Deadline deadline = Deadline::after(options_.timeout);
-  bool all_live = true;
   while (!changed_.wait_for(lock, kLookAgain, condition)) {
     if (deadline.expired())
       throw Error(
@@ -143,11 +157,7 @@ void Writer::wait_until(std::unique_lock<std::mutex>& lock, Condition condition)
                       (path_ / name_of_step(pending_.front().manifest.step)).string(),
                       std::chrono::duration_cast<std::chrono::seconds>(options_.timeout).count()),
           "check the disk or its network; it may hang");
-    if (!all_live || !options_.others_live) continue;
-    lock.unlock();
-    all_live = options_.others_live();
-    lock.lock();
-    if (!all_live) hurry(kAfterALostWorker);
+    look_at_others(lock);
   }
 }
 

@@ -63,8 +63,8 @@ class Writer {
   void expect_no_more(std::chrono::milliseconds patience = kAfterALostWorker);
   // Waits until all saves are durable. Throws the errors of save().
   void wait();
-  // Returns true if nothing is left to write; waits up to `time` for that. A failure is thrown by
-  // the next call.
+  // Returns true if nothing is left to write; waits up to `time` for that, and not for the parts
+  // of writers that are lost. A failure is thrown by the next call.
   bool is_done_within(std::chrono::milliseconds time);
   // Returns the checkpoints that have become durable since the last call, oldest first. Throws the
   // error of a save that failed.
@@ -87,7 +87,8 @@ class Writer {
              const GoOnWaiting& go_on_waiting);
   std::exception_ptr write_first();
   void hurry(std::chrono::milliseconds patience);  // The caller holds the mutex.
-  void throw_if_failed();                          // The caller holds the mutex.
+  void look_at_others(std::unique_lock<std::mutex>& lock);
+  void throw_if_failed();  // The caller holds the mutex.
   Snapshot& idle_snapshot(std::unique_lock<std::mutex>& lock);
   template <typename Condition>
   void wait_until(std::unique_lock<std::mutex>& lock, Condition condition);

@@ -1,20 +1,26 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
 
 #include <fmt/format.h>
 
 #include <trireme/base/error.h>
 #include <trireme/base/error_parts.h>
 #include <trireme/base/hash.h>
+#include <trireme/base/log.h>
 #include <trireme/parallel/agreement.h>
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <exception>
+#include <future>
 #include <map>
 
 namespace trireme {
 namespace {
+
+constexpr std::chrono::milliseconds kMeetAgain{500};
 
 int64_t digest_of(const std::string& text) {
   return static_cast<int64_t>(std::stoull(sha256_hex(text).substr(0, 16), nullptr, 16));
@@ -97,6 +103,23 @@ Json found_by_first(Group& group, const std::function<Json()>& find) {
   if (refused) std::rethrow_exception(refused);
   if (told.contains("refused")) throw_told(told);
   return told["found"];
+}
+
+Json found_by_first_in_time(Group& group, const std::function<Json()>& find) {
+  std::future<Json> found;
+  if (group.rank() == 0)
+    found = std::async(std::launch::async, [&] {
+      set_thread_rank(group.rank(), group.size());
+      return find();
+    });
+  at::Tensor under_way = at::zeros({1}, at::kLong);
+  do {
+    const bool is_done =
+        group.rank() != 0 || found.wait_for(kMeetAgain) == std::future_status::ready;
+    under_way[0] = is_done ? 0 : 1;
+    group.all_reduce(under_way);
+  } while (under_way.item<int64_t>() > 0);
+  return found_by_first(group, [&] { return found.get(); });
 }
 
 void agree(Group& group, const Json& mine) {

@@ -15,6 +15,10 @@ std::string broadcast_text(Group& group, const std::string& mine, int root);
 // text (internal if it was no Error).
 Json found_by_first(Group& group, const std::function<Json()>& find);
 
+// COLLECTIVE. The same for work that may take longer than the group's time-out. Rank 0 does it on
+// a thread of its own, and the ranks meet every half second until it is done.
+Json found_by_first_in_time(Group& group, const std::function<Json()>& find);
+
 // COLLECTIVE. Throws Error(invalid_argument) on every rank unless `mine` is equal on all of them.
 // The error names the lowest rank that differs from rank 0, and the first entry in which it does.
 // While all are equal, only digests travel.

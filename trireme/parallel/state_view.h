@@ -65,9 +65,9 @@ struct StateElsewhere {
   int parts = 0;  // The last ones of a checkpoint (checkpoint/parts.h).
   // What it is. A checkpoint whose text is another one does not fit.
   std::string text;
-  // On rank 0: they copy this state, and begin to write their parts. Throws as checkpoints do.
-  std::function<void(const std::filesystem::path& folder, int64_t step,
-                     const checkpoint::Part& part)>
+  // On rank 0: they copy this state, and begin to write their parts. If that has to be begun
+  // again, the part gets another attempt. Throws as checkpoints do.
+  std::function<void(const std::filesystem::path& folder, int64_t step, checkpoint::Part& part)>
       write;
 };
 

@@ -156,7 +156,9 @@ void ReplicaRun::Impl::save() {
   Json evaluation;
   if (const auto eval = report_.evaluation_of(progress_.step))
     evaluation = {{"loss", eval->loss}, {"accuracy", eval->accuracy}};
-  saver.save(whole_state(), progress_, evaluation);
+  const EngineState state = whole_state();
+  checkpoints_.begin_save(state.elsewhere.parts > 0);
+  saver.save(state, progress_, evaluation);
 }
 
 // Saves at the end. Retention of the best checkpoints needs their evaluations, so the last one is

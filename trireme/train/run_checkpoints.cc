@@ -43,6 +43,11 @@ bool RunCheckpoints::exist() {
   return broadcast_value(*group_, {{"found", found}})["found"];
 }
 
+void RunCheckpoints::begin_save(bool servers_write) {
+  if (servers_write) wait_for_all();
+  lost_ = lost_servers();
+}
+
 void RunCheckpoints::wait_for_all() {
   // Shorter than the time that the group waits for a rank.
   saver_->wait_for_all(world_.options().timeout / 4);
@@ -77,11 +82,7 @@ checkpoint::WriterOptions RunCheckpoints::writing() {
   const bool may_copy = options_.memory.offload == "none";
   return {.background = options_.checkpoint.background && may_copy,
           .others_live = [this] { return !world_.lost_a_worker() && lost_servers() == lost_; },
-          .mark =
-              [this](int64_t step) {
-                lost_ = lost_servers();
-                return world_.mark_save(step);
-              },
+          .mark = [this](int64_t step) { return world_.mark_save(step); },
           .copy_threads = has_host_to_itself(*group_) ? 2 : 1};
 }
 

@@ -32,6 +32,9 @@ class RunCheckpoints {
   bool has_slices() const { return saver_ && saver_->has_slices(); }
   // COLLECTIVE. Returns true if rank 0 has a checkpoint. It waits for one that is being written.
   bool exist();
+  // COLLECTIVE. To be called before a save. Servers that write parts keep a copy of their state
+  // until it is on the disk, and have memory for one: the saves of before must be done.
+  void begin_save(bool servers_write);
   // COLLECTIVE. Waits until every rank's part of each save is on its disk.
   void wait_for_all();
   // The next write fails as on a full disk.

@@ -7,6 +7,7 @@
 #include <trireme/base/log.h>
 #include <trireme/checkpoint/file_system.h>
 #include <trireme/comm/dtype.h>
+#include <trireme/parallel/agreement.h>
 #include <trireme/train/saver.h>
 #include <algorithm>
 #include <exception>
@@ -192,14 +193,15 @@ void Saver::save_elsewhere(const StateElsewhere& elsewhere, int64_t step, checkp
   if (writer_ && part.ranks.empty()) part.ranks.push_back(0);
   for (int i = 0; i < elsewhere.parts; ++i) part.ranks.push_back(-1 - i);
   part.count += elsewhere.parts;
-  const auto begin = [&] {
-    if (!is_first) return;
-    const auto folder = std::filesystem::absolute(writer_->path());
-    checkpoint::open_unfinished(checkpoint::disk(),
-                                checkpoint::unfinished_path(folder, step, part));
-    elsewhere.write(folder, step, part);
-  };
-  if (const auto error = attempt_on_all(group_, begin)) throw *error;
+  part.attempt = found_by_first(group_, [&] {
+    if (is_first) {
+      const auto folder = std::filesystem::absolute(writer_->path());
+      checkpoint::open_unfinished(checkpoint::disk(),
+                                  checkpoint::unfinished_path(folder, step, part));
+      elsewhere.write(folder, step, part);
+    }
+    return Json(part.attempt);
+  });
 }
 
 // Every rank writes its own slices, and of replicas the lowest rank.

@@ -78,16 +78,17 @@ class ParameterServer {
   // Any thread.
   net::Endpoint endpoint() const;
   ParameterServerFacts facts() const;
-  // The server that has the clock: changes the consistency from now on. Throws
-  // Error(invalid_argument) for options that do not fit, and on a server without the clock.
-  void change(const plan::ConsistencyOptions& consistency);
+  // Whether it has the clock, and workers have begun.
+  bool has_clock() const;
+  // The server that has the clock: changes the consistency from now on. Returns the one of before.
+  // Throws Error(invalid_argument) for options that do not fit, and on a server without the clock.
+  plan::ConsistencyOptions change(const plan::ConsistencyOptions& consistency);
   // The worker was lost, and nobody waits for it. What it pushed counts. It may join again. To be
   // called on the server that has the clock, and on those with copies of it.
   void leave(int worker);
 
  private:
   struct Impl;
-  Impl& clock() const;
   Impl& impl_of(std::string_view header) const;
   net::Placement place_for(const net::Head& head) const;
   void handle(net::Request request, net::Responder responder);

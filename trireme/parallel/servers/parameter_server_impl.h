@@ -18,6 +18,11 @@
 
 namespace trireme {
 
+namespace servers {
+// Throws Error(invalid_argument): a worker asks for what cannot be.
+[[noreturn]] void refuse_call(const std::string& what, const std::string& remedy = {});
+}  // namespace servers
+
 struct ParameterServer::Impl {
   using Gradients = std::vector<void*>;  // [piece]; null: none.
 
@@ -151,7 +156,7 @@ struct ParameterServer::Impl {
   servers::ServerReply open_round(const servers::ServerRequest& request);
   void skip(const servers::ServerRequest& request);
   void leave(int worker);
-  void change(const plan::ConsistencyOptions& consistency);
+  plan::ConsistencyOptions change(const plan::ConsistencyOptions& consistency);
 
   const ParameterServerOptions options;
   const int owner, place;
@@ -181,6 +186,9 @@ struct ParameterServer::Impl {
   bool acts_as_first;               // Workers pull from it.
   int generation = -1, workers;     // -1: nobody has joined.
   bool has_values = false, compensates = false;
+  // Another server of the chain hands over its pieces and rows. A worker that dies meanwhile
+  // leaves a part of them.
+  bool being_restored = false;
   int64_t version = 0;
   std::map<servers::PushId, Push> held;
   std::set<servers::PushId> gathered;  // The clock: those that wait for others of their step.
@@ -195,6 +203,7 @@ struct ParameterServer::Impl {
   ParameterServerFacts facts;
 
   std::condition_variable_any ends;
+  std::mutex writing;   // Guards the next one. It comes before `mutex`.
   std::jthread writer;  // Of a part of a checkpoint.
   std::jthread keeper;  // Ends before the rest.
 };

@@ -23,12 +23,13 @@ constexpr Milliseconds kDoubt{3000};
 
 ServerChains::ServerChains(plan::PlacementPlan placement, const ServerPlaces& places,
                            std::string token, net::ChannelOptions channel, IsServerLost is_lost,
-                           WhyServerLost why_lost, Deadline deadline)
+                           WhyServerLost why_lost, std::function<void()> look, Deadline deadline)
     : placement_(std::move(placement)),
       token_(std::move(token)),
       channel_(std::move(channel)),
       is_lost_(std::move(is_lost)),
       why_lost_(std::move(why_lost)),
+      look_(std::move(look)),
       processes_(places.size()),
       chains_(places.size()) {
   for (int server = 0; server < shards(); ++server) {
@@ -194,6 +195,7 @@ void ServerChains::settle(const Unreachable& unreachable, Deadline deadline) {
       return require_all_chains();
     }
     if (deadline.expired() || doubt.expired()) throw Error(unreachable);
+    if (look_) look_();
     if (!unreachable.answers && quiet.expired()) {
       try {
         return connect(unreachable.server, Deadline::after(kConnectAgain));

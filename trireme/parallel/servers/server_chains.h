@@ -52,7 +52,7 @@ class ServerChains {
   // Error(peer_lost) if a chain has no server.
   ServerChains(plan::PlacementPlan placement, const ServerPlaces& places, std::string token,
                net::ChannelOptions channel, IsServerLost is_lost, WhyServerLost why_lost,
-               Deadline deadline);
+               std::function<void()> look, Deadline deadline);
 
   const plan::PlacementPlan& placement() const { return placement_; }
   int shards() const { return placement_.facts.servers; }
@@ -144,8 +144,9 @@ class ServerChains {
   const net::ChannelOptions channel_;
   const IsServerLost is_lost_;
   const WhyServerLost why_lost_;
-  std::vector<Process> processes_;  // [server]
-  std::vector<Chain> chains_;       // [server whose pieces they are]
+  const std::function<void()> look_;  // Throws if the job does not go on. It may be empty.
+  std::vector<Process> processes_;    // [server]
+  std::vector<Chain> chains_;         // [server whose pieces they are]
 };
 
 }  // namespace trireme::servers

@@ -139,7 +139,7 @@ class ServerClient {
   void tell_again_after(int64_t version);
   // The servers copy their rows, and write them behind this as the last parts of a checkpoint.
   // Throws Error(invalid_argument) if a server does not see the folder.
-  void save_rows(const std::filesystem::path& folder, int64_t step, const checkpoint::Part& part,
+  void save_rows(const std::filesystem::path& folder, int64_t step, checkpoint::Part& part,
                  Deadline deadline);
   // The rows become those of the files, all that the servers of a save have written.
   void load_rows(const std::vector<std::filesystem::path>& files, Deadline deadline);
@@ -210,7 +210,7 @@ class ServerClient {
   class WholeState;
   void read_pieces(Link& link, OptimizerState& state, WholeState& whole, Deadline deadline);
   void copy_pieces(const Link& from, Link& to, Deadline deadline);
-  void copy_rows(const Link& from, Link& to, Deadline deadline);
+  void copy_rows(const Link& from, Link& to, Milliseconds patience);
   std::vector<Json> facts_of(const std::vector<Link*>& links, Deadline deadline);
 
   ServerClientOptions options_;

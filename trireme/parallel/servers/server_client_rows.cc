@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 #include <trireme/base/error.h>
+#include <trireme/checkpoint/file_system.h>
+#include <trireme/checkpoint/parts.h>
 #include <trireme/parallel/servers/server_client_impl.h>
 #include <trireme/parallel/servers/tables/table_state.h>
 #include <algorithm>
@@ -58,9 +60,18 @@ void ServerClient::tell_again_after(int64_t version) {
   for (Link* const link : chains_.all()) link->told = std::min(link->told, version);
 }
 
+// Servers may still write into the folder of a try during which one of them was lost, so that each
+// try has its own. What is left of it goes when the folder of checkpoints is opened next.
 void ServerClient::save_rows(const std::filesystem::path& folder, int64_t step,
-                             const checkpoint::Part& part, Deadline deadline) {
+                             checkpoint::Part& part, Deadline deadline) {
+  const std::string name = part.attempt;
+  int tries = 0;
   chains_.without_the_lost(deadline, [&] {
+    if (tries++ > 0) {
+      part.attempt = fmt::format("{}-{}", name, tries);
+      checkpoint::open_unfinished(checkpoint::disk(),
+                                  checkpoint::unfinished_path(folder, step, part));
+    }
     std::vector<std::vector<int64_t>> counts;  // [server][table]
     for (const Json& told : facts_of(chains_.firsts(), deadline)) {
       counts.emplace_back();
@@ -98,11 +109,13 @@ void ServerClient::load_rows(const std::vector<std::filesystem::path>& files, De
   });
 }
 
-// In parts, so that a table may be larger than the memory of this process.
-void ServerClient::copy_rows(const Link& from, Link& to, Deadline deadline) {
+// In parts, so that a table may be larger than the memory of this process. Each part may take as
+// long as `patience`.
+void ServerClient::copy_rows(const Link& from, Link& to, Milliseconds patience) {
   for (size_t table = 0; table < options_.tables.facts.tables.size(); ++table) {
     int64_t done = 0;
     for (bool has_more = true; has_more;) {
+      const Deadline deadline = Deadline::after(patience);
       std::vector<std::vector<std::byte>> memory;
       const auto places = [&](const net::Head& head) {
         net::Places all;

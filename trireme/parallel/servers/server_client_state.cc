@@ -176,6 +176,9 @@ void ServerClient::restore(int server, const ServerPlace& place, Deadline deadli
           copy_pieces(other, *link, deadline);
           break;
         }
+    ask("end of a restore", chains_.links_of(server), deadline, [&](const Link& link) {
+      return net::Message{encode(request_of(ServerCall::restored, link)), {}};
+    });
   } catch (...) {
     chains_.drop(server);
     throw;
@@ -211,7 +214,7 @@ void ServerClient::copy_pieces(const Link& from, Link& to, Deadline deadline) {
   for (size_t i = 0; i < reply.tensors.size(); ++i)
     write.tensors.push_back({reply.tensors[i], memory[i].data()});
   ask_one("state of a chain", to, deadline, std::move(write));
-  copy_rows(from, to, deadline);
+  copy_rows(from, to, deadline.allowed());
   to.told = told.version;
 }
 

@@ -79,6 +79,7 @@ class ServerEngine : public Engine, private OwnPace {
     const int exceptions_;
   };
 
+  void warn_of_momentum() const;
   void connect();
   void begin_with_own_values();
   void begin();

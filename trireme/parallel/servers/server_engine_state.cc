@@ -1,9 +1,12 @@
 // The engine of strategy parameter_server: its servers, and its state.
 #include <ATen/core/Tensor.h>
+#include <torch/optim/sgd.h>
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <trireme/base/error.h>
+#include <trireme/base/log.h>
 #include <trireme/comm/dtype.h>
 #include <trireme/parallel/agreement.h>
 #include <trireme/parallel/servers/server_engine_impl.h>
@@ -16,6 +19,7 @@ namespace trireme {
 namespace {
 
 constexpr Milliseconds kOneTry{2000};  // To connect to all servers.
+constexpr double kMuchMomentum = 0.5;
 
 std::vector<NamedTensor> trained_of(const std::vector<NamedTensor>& parameters) {
   std::vector<NamedTensor> all;
@@ -55,7 +59,24 @@ ServerEngine::ServerEngine(const EngineSetting& setting)
                   {"plan", plan_.digest()}});
   broadcast_tensors(group(), model_.parameters);
   broadcast_tensors(group(), model_.buffers);
+  warn_of_momentum();
   connect();
+}
+
+// Gradients that are late work like momentum ("Asynchrony begets momentum", Mitliagkas et al.
+// 2016, arXiv 1605.09774), and both together may be too much.
+void ServerEngine::warn_of_momentum() const {
+  const bool are_late = access_.options.consistency.consistency != plan::Consistency::sync;
+  if (!are_late || group().size() == 1 || group().rank() > 0 || access_.generation > 0) return;
+  const auto* const sgd =
+      dynamic_cast<const torch::optim::SGDOptions*>(&optimizer_->param_groups().at(0).options());
+  if (sgd == nullptr || sgd->momentum() < kMuchMomentum) return;
+  log_warning(
+      "workers compute at their own pace, which works like momentum, and optimizer.momentum is "
+      "{}: "
+      "training may diverge at a learning rate that is right for one device; try: a tenth of "
+      "optimizer.lr, or optimizer.momentum=0",
+      sgd->momentum());
 }
 
 // A server may be replaced meanwhile, and then has another address.
@@ -169,9 +190,13 @@ void ServerEngine::end_load() {
   if (!writes_) return;
   found_by_first(group(), [&] {
     write_own_state();
-    if (!saved_in_.empty()) tables_.load(saved_in_);
     return Json();
   });
+  if (!saved_in_.empty() && tables_.any())
+    found_by_first_in_time(group(), [&] {
+      tables_.load(saved_in_);
+      return Json();
+    });
   client_->have_versions(std::vector<int64_t>(client_->versions().size(), -1));
   client_->refresh(deadline());
 }

@@ -196,7 +196,7 @@ void ParameterServer::Impl::save_rows(const ServerRequest& request) {
   for (const Json& each : told.at("ranges")) ranges.push_back({each.at(0), each.at(1)});
   const std::filesystem::path folder = told.at("folder").get<std::string>();
   const int64_t step = told.at("step");
-  // The writer of the first part has made it, under a name that no other save has.
+  // Rank 0 has made it, under a name that no other try has.
   if (const auto unfinished = checkpoint::unfinished_path(folder, step, part);
       !std::filesystem::is_directory(unfinished))
     throw Error(ErrorCode::invalid_argument, "parallel",
@@ -209,8 +209,12 @@ void ParameterServer::Impl::save_rows(const ServerRequest& request) {
     const std::lock_guard lock(mutex);
     copy = std::make_shared<servers::TableSnapshot>(tables.all(), ranges);
   }
+  // A call that is made again on a new connection waits for the one before it.
+  const std::lock_guard lock(writing);
+  if (writer.joinable()) writer.join();
   writer = std::jthread([copy, part, folder, step] {
-    try {
+    try {  // A save that was given up meanwhile has no folder any more.
+      if (!std::filesystem::is_directory(checkpoint::unfinished_path(folder, step, part))) return;
       checkpoint::write_part(
           checkpoint::disk(), folder, step, part,
           {copy->file(checkpoint::file_of_part(servers::kTablesFile, part.index))});
@@ -226,7 +230,8 @@ void ParameterServer::Impl::load_rows(const ServerRequest& request) {
   for (const Json& file : told.at("files")) files.emplace_back(file.get<std::string>());
   const std::lock_guard lock(mutex);
   tables.clear();
-  servers::take_rows_of_files(tables.all(), options.tables, owner, files);
+  servers::take_rows_of_files(tables.all(), options.tables, owner, files,
+                              static_cast<uint32_t>(version));
 }
 
 }  // namespace trireme

@@ -107,6 +107,7 @@ void ParameterServer::Impl::write_state(const net::Request& message, const Json&
   for (auto& [name, tensor] : by_name) state.tensors.push_back({name, tensor});
   if (!state.kind.empty()) shard.load_optimizer_state(state);
   has_values = true;
+  being_restored = text.contains("clock");
   version = text.at("version");
   values_version = -1;
   tables.clear();

@@ -163,12 +163,10 @@ void ParameterServer::Impl::judge(const PushId& id, Push push) {
   end_round_if_last();
 }
 
-// A copy that has become the clock: the worker pushed before it asks for the next step or leaves,
-// and the clock of then is lost with its decisions.
+// A copy that has become the clock: the worker has pushed these before, and the clock of then is
+// lost with its decisions.
 void ParameterServer::Impl::judge_held(const ServerRequest& request) {
-  const bool has_pushed =
-      request.call == servers::ServerCall::pull || request.call == servers::ServerCall::leave;
-  if (!has_pushed || !has_values) return;
+  if (!has_values) return;
   std::vector<PushId> pushes;
   if (!clock.has(request.worker)) return;  // It has left before.
   for (const auto& [id, push] : held)
@@ -280,6 +278,12 @@ void ParameterServer::Impl::require_pushes_of(const ServerUpdate& update) const 
 
 void ParameterServer::Impl::apply(const ServerUpdate& update) {
   require_pushes_of(update);
+  if (tables.size() > 0 && rows_version != version && !update.pushes.empty())
+    throw Error(ErrorCode::corrupt, "parallel",
+                fmt::format("update {} for server {}, whose rows of embedding tables have the "
+                            "updates up to {}",
+                            update.number, options.server, rows_version),
+                "the newest checkpoint: run the job again");
   const at::NoGradGuard no_grad;
   compensates = update.compensates;
   if (!update.pushes.empty()) {
@@ -383,13 +387,17 @@ void ParameterServer::Impl::compensate(Push& push) {
   }
 }
 
-void ParameterServer::Impl::change(const plan::ConsistencyOptions& consistency) {
+plan::ConsistencyOptions ParameterServer::Impl::change(
+    const plan::ConsistencyOptions& consistency) {
   const std::lock_guard lock(mutex);
+  if (!is_clock || !has_values) servers::refuse_call("this server does not have the clock");
+  const plan::ConsistencyOptions before = clock.options();
   if (clock.change(consistency)) decide_gathered();
   compensates = consistency.consistency == plan::Consistency::delay_compensated;
   ServerUpdate decision;
   decision.mode = consistency;
   decide(std::move(decision));
+  return before;
 }
 
 void ParameterServer::Impl::leave(int worker) {

@@ -39,6 +39,7 @@ enum class ServerCall : uint8_t {
   write_rows,  // Text: the table. Rows with their state.
   save_rows,   // Text: the part of a checkpoint (checkpoint/parts.h) that the server writes.
   load_rows,   // Text: the files of a checkpoint that have the rows of all servers.
+  restored,    // All pieces and rows of another server of the chain have come.
 };
 
 // One worker's push, among all of the job.

@@ -58,7 +58,7 @@ StateElsewhere EngineTables::elsewhere() const {
   if (!tables_) return {};
   return {plan_.facts.servers, tables_->describe(),
           [client = client_](const std::filesystem::path& folder, int64_t step,
-                             const checkpoint::Part& part) {
+                             checkpoint::Part& part) {
             client->save_rows(folder, step, part, Deadline::after(kForDisk));
           }};
 }

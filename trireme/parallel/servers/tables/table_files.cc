@@ -75,7 +75,7 @@ int64_t total_in(const OpenedTables& saved, const std::string& table) {
 
 // Takes over the rows of a file that live on this server. Returns the number of rows in the file.
 int64_t take_rows(const OpenedTables& saved, RowTable& table, const plan::TablePlan& plan,
-                  int number, int server) {
+                  int number, int server, uint32_t now) {
   const std::span<const std::byte> list = saved.bytes_of(table, "rows", 0);
   const int64_t width = table.spec().width;
   struct Part {
@@ -97,7 +97,7 @@ int64_t take_rows(const OpenedTables& saved, RowTable& table, const plan::TableP
                                table.spec().describe()),
                    "a table with as many rows as the one that was saved");
     if (plan.server_of(number, row) != server) continue;
-    auto* to = reinterpret_cast<std::byte*>(table.make(row, 0));
+    auto* to = reinterpret_cast<std::byte*>(table.make(row, now));
     for (const Part& part : parts) {
       std::memcpy(to, part.from + i * part.bytes, part.bytes);
       to += part.bytes;
@@ -169,7 +169,7 @@ checkpoint::OutgoingFile TableSnapshot::file(std::string name) const {
 }
 
 void take_rows_of_files(std::vector<RowTable>& tables, const plan::TablePlan& plan, int server,
-                        const std::vector<std::filesystem::path>& files) {
+                        const std::vector<std::filesystem::path>& files, uint32_t now) {
   std::vector<OpenedTables> saved;
   for (const std::filesystem::path& file : files) saved.emplace_back(file);
   for (size_t i = 0; i < tables.size(); ++i) {
@@ -180,7 +180,7 @@ void take_rows_of_files(std::vector<RowTable>& tables, const plan::TablePlan& pl
           "a load before the first pull");
     int64_t rows = 0;
     for (const OpenedTables& each : saved)
-      rows += take_rows(each, table, plan, static_cast<int>(i), server);
+      rows += take_rows(each, table, plan, static_cast<int>(i), server, now);
     for (const OpenedTables& each : saved)
       if (total_in(each, table.spec().name) != rows)
         refuse_state(fmt::format("{} files have {} rows of table '{}', and {} says that there "

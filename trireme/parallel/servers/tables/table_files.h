@@ -66,9 +66,10 @@ class TableSnapshot {
 };
 
 // Gives the tables of `server` their rows out of the files of all servers that saved, whatever
-// their number. Throws Error(invalid_argument) naming file and table: other tables, another width
-// or optimizer, a file that is missing or twice, or a table that has rows.
+// their number. The rows count as used by the update `now`. Throws Error(invalid_argument) naming
+// file and table: other tables, another width or optimizer, a file that is missing or twice, or a
+// table that has rows.
 void take_rows_of_files(std::vector<RowTable>& tables, const plan::TablePlan& plan, int server,
-                        const std::vector<std::filesystem::path>& files);
+                        const std::vector<std::filesystem::path>& files, uint32_t now);
 
 }  // namespace trireme::servers

@@ -73,7 +73,8 @@ std::map<std::string, checkpoint::StoredSlice> slices_in(const std::filesystem::
 
 void load_tables(TableServer& server, const std::vector<std::filesystem::path>& files) {
   server.with_tables([&](std::vector<RowTable>& tables) {
-    servers::take_rows_of_files(tables, server.options().plan, server.options().server, files);
+    servers::take_rows_of_files(tables, server.options().plan, server.options().server, files,
+                                /*now=*/0);
   });
 }
 
