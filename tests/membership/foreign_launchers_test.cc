@@ -108,6 +108,8 @@ TEST(TfConfig, NamesThePartThatIsWrong) {
   };
   EXPECT_THAT(tf_refusal(with_cluster(R"({"chief": ["a:1", "b:1"], "worker": ["c:1"]})")),
               HasSubstr("the cluster has 2 chiefs"));
+  EXPECT_THAT(tf_refusal(with_cluster(R"({"evaluator": ["a:1", "b:1"], "worker": ["c:1"]})")),
+              HasSubstr("the cluster has 2 evaluators"));
   EXPECT_THAT(tf_refusal(with_cluster(R"({"worker": ["a:1", "a:1"]})")),
               AllOf(HasSubstr("a:1 of worker 1"), HasSubstr("another task")));
   EXPECT_THAT(tf_refusal(with_cluster(R"({"worker": ["a"]})")),

@@ -1,6 +1,7 @@
 """Embedding tables on parameter servers in `trireme train`: the losses of one device, every
 consistency, checkpoints, and losses of workers and servers."""
 
+import json
 import os
 import shutil
 import signal
@@ -146,9 +147,20 @@ class ServerTables(ServerTest):
         refused(*TABLES, "--set", "tables.evict_least_recent=true", parts=("tables.budget is 0",))
         refused(*TABLES, "--set", "tables.admit_after=2", "--set", "ps.replication=2",
                 parts=("ps.replication is 2", "ps.replication=1"))
-        refused(*TABLES, "--evaluator", "--set", "checkpoint.every=10 steps",
-                parts=("ps.tables is true", "evaluator"))
         refused(*SERVERS, "--set", "tables.lr=1", parts=("tables.lr", "ps.tables"))
+
+    def test_an_evaluator_reads_the_rows_of_each_checkpoint(self):
+        for mode, limits in (("sync", ()), ("async", ("--set", "tables.budget=1 MiB"))):
+            with self.subTest(mode):
+                report = self.on_servers("--evaluator", "--set", f"ps.consistency={mode}", "--set",
+                                         "train.steps=60", "--set", "checkpoint.every=20 steps",
+                                         "--set", "checkpoint.keep=9", *limits, name=mode)
+                lines = (self.folder / mode / "evaluator.jsonl").read_text().splitlines()
+                last = json.loads(lines[-1])
+                self.assertEqual(last["step"], 60)
+                self.assertAlmostEqual(last["loss"], report["eval"]["loss"], delta=1e-6)
+                self.assertAlmostEqual(last["accuracy"], report["eval"]["accuracy"], delta=1e-6)
+                self.assertGreater(json.loads(lines[0])["loss"], last["loss"])
 
     def test_checkpoints_of_another_kind_of_tables_are_refused_by_name(self):
         self.on_servers("--set", "train.steps=5")

@@ -66,6 +66,17 @@ void let_workers_come_and_go(TrainArguments& arguments, const Config& config) {
     arguments.elastic = fmt::format("1:{}", arguments.workers.value_or(1));
 }
 
+// Refuses --ps beside another number in --set. A number in the file is what --ps replaces.
+void check_number_of_servers(const TrainArguments& arguments) {
+  const std::string key = "ps.servers=";
+  for (const std::string& setting : arguments.source.set)
+    if (arguments.ps && setting.starts_with(key) &&
+        setting.substr(key.size()) != std::to_string(*arguments.ps))
+      throw Error(ErrorCode::invalid_argument, "cli",
+                  fmt::format("--ps {}, and --set {}", *arguments.ps, setting),
+                  "--ps alone: it starts the servers, and sets ps.servers");
+}
+
 // The environment may name the servers of the job (TF_CONFIG, DMLC).
 void take_servers_of_cluster(TrainArguments& arguments, const membership::Identity& identity) {
   const membership::Role* const servers = identity.roles.find(membership::kServerRole);
@@ -250,11 +261,6 @@ void check_evaluator(const TrainArguments& arguments, const Config& config, bool
              "--evaluator, or evaluator.patience=0");
     return;
   }
-  if (config.tables.on_servers)
-    refuse(
-        "ps.tables is true: an evaluator reads checkpoints, and the rows of tables live on "
-        "the servers",
-        "no --evaluator: the workers evaluate (train.evaluate_every), or ps.tables=false");
   const CheckpointOptions& checkpoint = config.trainer.checkpoint;
   if (checkpoint.every_steps == 0 && checkpoint.every_epochs == 0)
     refuse("checkpoint.every is never, so --evaluator would find no checkpoint before the end",
@@ -314,6 +320,7 @@ int train(TrainArguments arguments) {
   if (!arguments.expect.empty())
     arguments.source.options.emplace_back("--expect", "inject.expect=" + arguments.expect);
   const membership::Identity identity = membership::resolve_identity(Environment::of_process());
+  check_number_of_servers(arguments);
   take_servers_of_cluster(arguments, identity);
   if (arguments.ps)
     arguments.source.options.emplace_back("--ps", fmt::format("ps.servers={}", *arguments.ps));

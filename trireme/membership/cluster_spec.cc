@@ -137,6 +137,10 @@ ClusterSpec parse_tf_config(const std::string& text) {
   if (spec.count(kChiefRole) > 1)
     refuse_tf_config(fmt::format("the cluster has {} chiefs", spec.count(kChiefRole)),
                      "one chief");
+  if (spec.count(kEvaluatorRole) > 1)
+    refuse_tf_config(fmt::format("the cluster has {} evaluators, and they would write one curve",
+                                 spec.count(kEvaluatorRole)),
+                     "one evaluator");
   if (spec.workers() == 0)
     refuse_tf_config("the cluster has neither a chief nor a worker", "at least one of them");
   spec.task = task_in(json);

@@ -55,6 +55,7 @@ Evaluator::Evaluator(World& world, const TrainerOptions& options, const Job& job
       best_(best_dir(options.checkpoint.dir)) {
   append(view_, model.tensors().parameters, StateKind::parameter);
   append(view_, model.tensors().buffers, StateKind::buffer);
+  if (job.tables) rows_.emplace(job.tables);
   if (options.ema_decay > 0) model.begin_averages(options.ema_decay, view_);
   read_curve();
   // Its process may have ended between the two.
@@ -143,6 +144,7 @@ void Evaluator::read_model(const fs::path& taken) {
     found.insert(name_in_file(entry, 0));
   }
   places.read(reader);
+  if (rows_) rows_->load(taken);
   model_.begin_averages_anew_but(found);
   epoch_ = reader.saved().manifest.position.epoch;
 }
@@ -175,10 +177,6 @@ void Trainer::evaluate_checkpoints(const Job& job, std::shared_ptr<const Source>
   if (!test || test->size() == 0)
     refuse_option("there are no held-out samples to evaluate on",
                   "a source of test samples, or no --evaluator");
-  if (job.tables)
-    refuse_option("embedding tables live on parameter servers, and checkpoints have their rows "
-                  "for servers alone",
-                  "no --evaluator: the workers evaluate");
   const StopSignal stop_signal;
   at::set_num_threads(options_.threads);
   ReplicaModel model(job, options_, /*in_parts=*/false);

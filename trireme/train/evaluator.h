@@ -4,6 +4,7 @@
 #include <trireme/checkpoint/kept_folder.h>
 #include <trireme/comm/world.h>
 #include <trireme/monitor/append_file.h>
+#include <trireme/parallel/servers/tables/checkpoint_rows.h>
 #include <trireme/train/evaluation_curve.h>
 #include <trireme/train/replica_model.h>
 #include <trireme/train/trainer.h>
@@ -44,6 +45,7 @@ class Evaluator {
   const Source& test_;
   ReplicaModel& model_;
   StateView view_;
+  std::optional<servers::CheckpointRows> rows_;  // If the model has tables on servers.
   const std::filesystem::path curve_path_;
   EvaluationCurve curve_;
   checkpoint::KeptFolder best_;
