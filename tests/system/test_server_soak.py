@@ -1,5 +1,6 @@
-"""Random faults in a job of parameter servers: processes of each role are killed or stopped, one
-or two at once, in every consistency.
+"""Random faults in a job of parameter servers: processes of each role (chief, worker, ps,
+evaluator) are killed or stopped, one or two at once, in every consistency, and the consistency is
+changed meanwhile.
 
 TRIREME_SOAK sets the number of faults (`make soak`: 200), TRIREME_SOAK_SEED repeats a run.
 """
@@ -8,6 +9,7 @@ import json
 import os
 import random
 import signal
+import subprocess
 import time
 import unittest
 
@@ -21,40 +23,56 @@ RULES = ("--set", "checkpoint.every=20 steps", "--set", "comm.heartbeat_timeout=
          "--set", "train.evaluate_every=0", "--set", "optimizer.lr=0.02")
 MODES = (("sync", ()), ("async", ()), ("stale", ("--set", "ps.staleness=2")),
          ("sync", ("--set", "ps.backup_workers=1")), ("delay_compensated", ()))
+# The changes that a job at its workers' own pace may get.
+CHANGES = (("async",), ("stale", "--staleness", "1"), ("sync", "--backup-workers", "1"), ("sync",),
+           ("delay_compensated",))
+# kind: (weight, role, signal)
+STRIKES = {"ps": (6, "ps", signal.SIGKILL), "worker": (3, "worker", signal.SIGKILL),
+           "chief": (1, "chief", signal.SIGKILL), "evaluator": (1, "evaluator", signal.SIGKILL),
+           "stopped ps": (2, "ps", signal.SIGSTOP),
+           "stopped worker": (1, "worker", signal.SIGSTOP)}
 FAULTS_OF_A_RUN = 5
 EPOCHS = 120
 
 
 class ServerSoak(SystemTest):
-    def strike(self, job, dice):
+    def strike(self, job, dice, may_change):
         """Injects one random fault; returns its name."""
+        weights = {kind: weight for kind, (weight, _, _) in STRIKES.items()}
+        weights |= {"one of each": 2, "two servers": 1, "change": 3 if may_change else 0}
+        kind = dice.choices(tuple(weights), tuple(weights.values()))[0]
+        if kind == "change":
+            return self.change(job, dice)
         tasks = tasks_of(job.pid)
-        roles = {role: sorted(task for task in tasks if task.startswith(role))
-                 for role in ("ps", "worker")}
-        kind = dice.choices(("ps", "worker", "one of each", "two servers", "stop"),
-                            (6, 3, 2, 1, 2))[0]
+        of_role = lambda role: sorted(task for task in tasks if task.startswith(role))
+        sends = signal.SIGKILL
         if kind == "one of each":
-            victims = [dice.choice(tasks_of_role) for tasks_of_role in roles.values()
-                       if tasks_of_role]
+            victims = [dice.choice(of_role(role)) for role in ("ps", "worker") if of_role(role)]
         elif kind == "two servers":
-            victims = dice.sample(roles["ps"], min(2, len(roles["ps"])))
+            victims = dice.sample(of_role("ps"), min(2, len(of_role("ps"))))
         else:
-            role = "ps" if kind == "stop" else kind
-            victims = [dice.choice(roles[role])] if roles[role] else []
-        for task in victims:
-            try:
-                os.kill(tasks[task], signal.SIGSTOP if kind == "stop" else signal.SIGKILL)
-            except ProcessLookupError:
-                pass  # An earlier fault ended it.
-        if kind == "stop":
+            _, role, sends = STRIKES[kind]
+            victims = [dice.choice(of_role(role))] if of_role(role) else []
+        self.send(tasks, victims, sends)
+        if sends == signal.SIGSTOP:
             # It may come back before the job has lost it, or behind its replacement.
             time.sleep(dice.choice((0.3, 4)))
-            for task in victims:
-                try:
-                    os.kill(tasks[task], signal.SIGCONT)
-                except ProcessLookupError:
-                    pass
+            self.send(tasks, victims, signal.SIGCONT)
         return f"{kind}: {', '.join(victims)}"
+
+    def send(self, tasks, victims, which):
+        for task in victims:
+            try:
+                os.kill(tasks[task], which)
+            except ProcessLookupError:
+                pass  # An earlier fault ended it.
+
+    def change(self, job, dice):
+        """Asks for another consistency. The server with the clock may be lost just then."""
+        words = dice.choice(CHANGES)
+        done = subprocess.run([TRIREME, "consistency", *words, "--job", str(job.pid)], timeout=60,
+                              capture_output=True, text=True)
+        return f"{' '.join(words)}: {done.stdout}{done.stderr}"
 
     def steps_logged(self, name):
         log = self.folder / name / "log.jsonl"
@@ -64,8 +82,8 @@ class ServerSoak(SystemTest):
         mode, more = dice.choice(MODES)
         name = f"run{number}"
         job = self.start(TRIREME, "train", DIGITS, *SMALL, *SERVERS, *RULES, *more, "--ps", "3",
-                         "--workers", "3", "--set", f"ps.consistency={mode}", "--set",
-                         f"train.epochs={EPOCHS}", "--set", f"run.dir={self.folder / name}",
+                         "--workers", "3", "--chief", "--evaluator", "--set",
+                         f"ps.consistency={mode}", "--set", f"train.epochs={EPOCHS}", "--set", f"run.dir={self.folder / name}",
                          "--report", self.folder / f"{name}.json")
         output = Lines(job)
         wait_until(lambda: self.steps_logged(name) > 3, 60, "the first steps")
@@ -74,7 +92,7 @@ class ServerSoak(SystemTest):
             time.sleep(dice.choice((0, 0.05, 0.3, 0.8)))
             if job.poll() is not None:
                 break
-            struck.append(self.strike(job, dice))
+            struck.append(self.strike(job, dice, may_change=mode != "sync" or bool(more)))
         told = f"seed {SEED}, run {number}, {mode} {more}, {struck}\n"
         try:
             code = job.wait(timeout=150)

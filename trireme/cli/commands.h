@@ -12,6 +12,7 @@ void add_bench(Command app);
 void add_ckpt(Command app);
 void add_data(Command app);
 void add_scale(Command app);
+void add_consistency(Command app);
 void add_doctor(Command app);
 
 // Runs the programme `name` of this folder in place of this one. Throws Error(not_found, io) if it

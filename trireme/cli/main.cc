@@ -38,6 +38,7 @@ int run(int argc, char** argv) {
   add_ckpt(app);
   add_data(app);
   add_scale(app);
+  add_consistency(app);
   add_doctor(app);
   return app.run(argc, argv);
 }

@@ -140,7 +140,8 @@ class Supervision {
   std::unique_ptr<membership::Coordinator>
       coordinator_;  // Node 0's, until another coordinator takes over.
   OutputRelay relay_;
-  std::optional<membership::TokenFile> job_file_;  // An elastic job's file for `trireme scale`.
+  // The file for commands from outside, of a job that is elastic or has side tasks.
+  std::optional<membership::TokenFile> job_file_;
   std::list<Worker> workers_;
   int64_t next_process_;  // The next process number; no two launchers give the same one.
   // The processes of each place that, in a row, died before they were members or could not be

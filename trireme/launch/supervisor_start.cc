@@ -38,7 +38,7 @@ void Supervision::start_coordinator() {
       [this](int64_t process) { return board_.look_at(process); }, options_.roles);
   if (options_.etcd)
     coordinator_->publish(*options_.etcd, options_.join_timeout, [this] { return stop_came(); });
-  if (options_.elastic)
+  if (options_.elastic || !options_.roles.empty())
     job_file_.emplace(membership::TokenFile::create(
         membership::token_folder(Environment::of_process()),
         membership::elastic_job_id(::getpid()), {token_, coordinator_->endpoint()}));

@@ -53,6 +53,7 @@ struct Coordinator::Impl {
   void claim(Claim::For whom);
   void superseded_by(const std::string& other);
   void look_for_the_missing(const std::stop_token& stop, int generation);
+  bool of_operator(net::ConnectionId connection, const Json& message, Clock::time_point now);
   bool of_generations(net::ConnectionId connection, const Json& message, Clock::time_point now);
   void note_lost_workers(Clock::time_point now, LostProcess how = {});
   void look_at_all(Clock::time_point now);

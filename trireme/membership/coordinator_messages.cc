@@ -21,7 +21,7 @@ bool may_say(net::Purpose purpose, const std::string& op) {
   switch (purpose) {
     case net::Purpose::worker: return op != "arrive" && op != "resize";
     case net::Purpose::arrival: return op == "arrive";
-    case net::Purpose::scale: return op == "resize";
+    case net::Purpose::scale: return op == "resize" || op == "set" || op == "find";
     case net::Purpose::probe:
     case net::Purpose::mesh:
     case net::Purpose::requests: break;
@@ -85,6 +85,7 @@ void Coordinator::Impl::receive(net::ConnectionId connection, const Json& messag
     const Former former = Former::from_json(message["former"]);
     if (!generations || former.generation > generations->generation()) take_over(former, now);
   }
+  if (of_operator(connection, message, now)) return;
   if (of_side_tasks(connection, message, now)) return;
   if (generations && of_generations(connection, message, now)) return;
   if (message.at("op") == "join") {
@@ -223,6 +224,30 @@ void Coordinator::Impl::note_lost_workers(Clock::time_point now, LostProcess how
     generations->lost_worker(lost.worker, lost.last, how, now);
     if (options.generation != generation) return;  // The next one has formed.
   }
+}
+
+// Handles messages of a command from outside the job, which may use its store. Returns false for
+// others.
+bool Coordinator::Impl::of_operator(net::ConnectionId connection, const Json& message,
+                                    Clock::time_point now) {
+  if (purposes.at(connection) != net::Purpose::scale) return false;
+  if (message.at("op") == "resize") {
+    if (generations) return false;
+    server->send(connection, {{"op", "resized"},
+                              {"generation", options.generation},
+                              {"workers", options.workers},
+                              {"refused", "the job is not elastic: --elastic was not given"}});
+    return true;
+  }
+  for (Membership::Outgoing& each : store.handle(kOperator, message, now)) {
+    if (each.to != kOperator) {
+      deliver({std::move(each)});
+      continue;
+    }
+    each.message["generation"] = kNoGeneration;
+    server->send(connection, std::move(each.message));
+  }
+  return true;
 }
 
 // Handles messages of processes between two generations, and messages about generations. Returns

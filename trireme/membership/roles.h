@@ -5,6 +5,7 @@
 // no rank, and the number of workers does not count it.
 #pragma once
 #include <trireme/base/json.h>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -20,6 +21,9 @@ inline const std::string kChiefRole = "chief", kServerRole = "ps", kEvaluatorRol
 // Side task n has the number kFirstSideTask + n among the processes of a job. Workers have smaller
 // numbers.
 inline constexpr int kFirstSideTask = 1 << 20;
+// A command from outside the job has this number where a process has its own. As with those of
+// side tasks, a new generation keeps the values that it has set.
+inline constexpr int kOperator = std::numeric_limits<int>::max();
 
 // One process's part in the job. Its replacement has the same task.
 struct Task {

@@ -20,7 +20,7 @@ namespace trireme::net {
 enum class Purpose : uint8_t {
   worker = 1,  // A worker of a generation.
   arrival,     // A process that wants a place in the next generation.
-  scale,       // A request for another number of workers.
+  scale,       // A command from outside, for another number of workers or another consistency.
   probe,       // A client that only asks whether the job listens at this address.
   mesh,        // A link between two ranks of a TCP group; never on a control connection.
   requests,    // A request channel (net/requests/); never on a control connection.

@@ -3,10 +3,12 @@
 
 #include <fmt/format.h>
 #include <trireme/base/error.h>
+#include <trireme/base/error_parts.h>
 #include <trireme/base/log.h>
 #include <trireme/comm/dtype.h>
 #include <trireme/parallel/servers/parameter_server.h>
 #include <trireme/parallel/servers/tables/model_tables.h>
+#include <trireme/plan/consistency_change.h>
 #include <trireme/plan/server_plan.h>
 #include <trireme/train/refuse.h>
 #include <trireme/train/replica_model.h>
@@ -17,12 +19,14 @@
 #include <algorithm>
 #include <optional>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace trireme {
 namespace {
 
 constexpr Milliseconds kLookAtTheJob{20};
+constexpr Milliseconds kLookForRequests{200};
 
 std::string address_key(int server) { return fmt::format("address of ps {}", server); }
 
@@ -111,6 +115,73 @@ ServerPlaces places_of(World& world, const plan::PsOptions& ps, Deadline deadlin
   return places;
 }
 
+// Makes the changes of consistency for which a command from outside asks. A server that gets the
+// clock from a lost one makes the last change again.
+class ConsistencyChanges {
+ public:
+  ConsistencyChanges(World& world, ParameterServer& server, const TrainerOptions& options)
+      : world_(world), server_(server), options_(options) {}
+
+  void look() {
+    if (!server_.has_clock() || !next_look_.expired()) return;
+    next_look_ = Deadline::after(kLookForRequests);
+    try {
+      announce();
+      const auto text = world_.find_value(plan::kConsistencyRequestKey);
+      if (!text) return;
+      const auto request = plan::ConsistencyRequest::from_json(Json::parse(*text));
+      if (request.id == last_) return;
+      world_.set_value(plan::kConsistencyAnswerKey, make(request).to_json().dump());
+      last_ = request.id;
+    } catch (const std::exception& error) {  // The coordinator may come back.
+      log_debug("no request for another consistency can be read: {}", brief(error));
+    }
+  }
+
+ private:
+  // Tells commands that this job can be asked.
+  void announce() {
+    if (std::exchange(is_announced_, true)) return;
+    if (!world_.find_value(plan::kConsistencyAnswerKey))
+      world_.set_value(plan::kConsistencyAnswerKey, plan::ConsistencyAnswer{}.to_json().dump());
+  }
+
+  plan::ConsistencyAnswer make(const plan::ConsistencyRequest& request) {
+    plan::ConsistencyAnswer answer{.id = request.id};
+    try {
+      check_change(request.options);
+      answer.before = server_.change(request.options);
+      log_info("ps.consistency was {}, and is {} from now on", describe(answer.before),
+               describe(request.options));
+    } catch (const Error& error) {
+      const ErrorParts parts = parts_of(error);
+      answer.refused = parts.what;
+      answer.remedy = parts.remedy;
+      log_warning("ps.consistency stays as it is: {}", answer.refused);
+    }
+    return answer;
+  }
+
+  // Throws Error for a change that the job's other options, or its workers, do not allow.
+  void check_change(const plan::ConsistencyOptions& wanted) const {
+    if (plan::is_in_step(options_.ps.consistency))
+      refuse_option(
+          "the job began with ps.consistency=sync, in which workers take the same batches as with "
+          "all-reduce, and not leases at their own pace",
+          "a job that begins with ps.consistency=stale and ps.staleness=0");
+    TrainerOptions options = options_;
+    options.ps.consistency = wanted;
+    resolve_strategy(options, world_.workers());
+  }
+
+  World& world_;
+  ParameterServer& server_;
+  const TrainerOptions& options_;
+  Deadline next_look_ = Deadline::after(Milliseconds(0));
+  bool is_announced_ = false;
+  std::string last_;  // The request that was answered last.
+};
+
 }  // namespace
 
 void Trainer::serve(const Job& job, std::shared_ptr<const Source> train,
@@ -130,8 +201,11 @@ void Trainer::serve(const Job& job, std::shared_ptr<const Source> train,
                          server_options(world_, options_, job, model));
   world_.set_value(address_key(world_.task().index), server.endpoint().describe());
   log_info("serves at {}", server.endpoint().describe());
-  while (!world_.finish_wanted() && !StopSignal::requested())
+  ConsistencyChanges changes(world_, server, options_);
+  while (!world_.finish_wanted() && !StopSignal::requested()) {
+    changes.look();
     std::this_thread::sleep_for(kLookAtTheJob);
+  }
 }
 
 std::shared_ptr<const ServerAccess> access_to_servers(World& world, const plan::PsOptions& ps) {
@@ -156,8 +230,10 @@ std::shared_ptr<const ServerAccess> access_to_servers(World& world, const plan::
   };
   access->look = [&world] {
     if (world.lost_a_worker())
-      throw Error(ErrorCode::peer_lost, "train", "a worker was lost",
-                  "nothing: the others go on without it");
+      throw Error(ErrorCode::peer_lost, "train",
+                  "a worker was lost, or the connection to the coordinator",
+                  world.is_elastic() ? "nothing: the others go on"
+                                     : "the job again: it continues from the newest checkpoint");
   };
   return access;
 }
