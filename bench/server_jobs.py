@@ -23,13 +23,14 @@ KILL_AFTER_STEPS = 60
 MODES = {"BSP": ("ps.consistency=sync",),
          "SSP, bound 2": ("ps.consistency=stale", "ps.staleness=2"),
          "async": ("ps.consistency=async",)}
-MLP = (1024, 1024, 1024)
+# name -> (the hidden layers, the factor of the steps)
+MLPS = {"mlp": ((1024, 1024, 1024), 1), "mlp of 64": ((64,), 10)}
 TENSORFLOW_PYTHON = ROOT / ".venv-tensorflow/bin/python"
 TENSORFLOW_PEER = ROOT / "bench/peer_tensorflow.py"
 TO_INSTALL_TENSORFLOW = ("python3 -m venv .venv-tensorflow && "
                          ".venv-tensorflow/bin/pip install tensorflow-cpu")
 # TensorFlow's steps in a call of the coordinator, and the words that turn XLA on.
-TENSORFLOW_OPTIONS = list(itertools.product((1, 5, 20), ((), ("--jit",))))
+TENSORFLOW_OPTIONS = list(itertools.product((5, 20), ((), ("--jit",))))
 
 
 def job_words(servers, settings, folder):
@@ -124,26 +125,28 @@ def rows_of_cnn(rounds, steps):
     return rows
 
 
-def tensorflow_steps_per_second(steps, options):
+def tensorflow_steps_per_second(hidden, steps, options):
     per_call, jit = options
-    words = [TENSORFLOW_PYTHON, TENSORFLOW_PEER, "--hidden", "+".join(map(str, MLP)), "--batch",
+    words = [TENSORFLOW_PYTHON, TENSORFLOW_PEER, "--hidden", "+".join(map(str, hidden)), "--batch",
              BATCH, "--steps", steps, "--per-call", per_call, *jit]
     return run(words, KEEP_MEMORY)["steps_per_second"]
 
 
-def row_of_mlp(rounds, steps):
-    settings = (*MODES["async"], "model.name=mlp", f"model.hidden={list(MLP)}", "optimizer.lr=0.1",
-                "optimizer.momentum=0", "optimizer.weight_decay=0", "schedule.name=constant",
-                "schedule.warmup_steps=0")
-    progress("TensorFlow's options")
+def row_of_mlp(name, rounds, steps):
+    hidden, factor = MLPS[name]
+    steps *= factor
+    settings = (*MODES["async"], "model.name=mlp", f"model.hidden={list(hidden)}",
+                "optimizer.lr=0.1", "optimizer.momentum=0", "optimizer.weight_decay=0",
+                "schedule.name=constant", "schedule.warmup_steps=0")
+    progress(f"TensorFlow's options for the {name}")
     best = max(TENSORFLOW_OPTIONS,
-               key=lambda options: tensorflow_steps_per_second(steps // 2, options))
-    jobs = {"ours": lambda: steps_per_second(1, settings, steps),
-            f"TensorFlow, {best[0]} steps in a call, {'' if best[1] else 'no '}XLA":
-                lambda: tensorflow_steps_per_second(steps, best)}
-    ours, peer = interleave(jobs, rounds, progress).values()
-    return (f"mlp, 1 server + 2 workers asynchronous, {os.cpu_count()} cores: steps/s in all, "
-            "beside TensorFlow", *ratios_to(peer, ours), "-")
+               key=lambda options: tensorflow_steps_per_second(hidden, steps // 2, options))
+    peer_name = f"TensorFlow ({best[0]} steps in a call, {'' if best[1] else 'no '}XLA)"
+    taken = interleave({"ours": lambda: steps_per_second(1, settings, steps),
+                        peer_name: lambda: tensorflow_steps_per_second(hidden, steps, best)},
+                       rounds, progress)
+    return (f"{name}, 1 server + {WORKERS} workers asynchronous, {os.cpu_count()} cores: steps/s "
+            f"in all, beside {peer_name}", *ratios_to(taken[peer_name], taken["ours"]), "-")
 
 
 def note_on_cnn(steps):
@@ -157,14 +160,17 @@ def note_on_cnn(steps):
 
 
 def note_on_mlp(steps):
-    return (f"The mlp with hidden layers {' + '.join(map(str, MLP))} on digits learns "
-            f"asynchronously, with plain SGD, {WORKERS} workers, batches of {BATCH} for each and "
-            f"{steps} steps; beside it TensorFlow's ParameterServerStrategy with the same layers, "
-            "batches and processes, and a coordinator, over gRPC on the loopback interface. One "
-            "thread in each process computes. TensorFlow's time begins after a warm-up, ours with "
-            "the first step. TensorFlow gets all steps scheduled ahead, the data set in its "
-            "workers, the best of 1, 5 and 20 steps in a call, with XLA or without, and glibc set "
-            f"to keep freed memory. To install it: `{TO_INSTALL_TENSORFLOW}`.")
+    jobs = " and ".join(f"{' + '.join(map(str, hidden))} ({factor * steps} steps)"
+                        for hidden, factor in MLPS.values())
+    return (f"The mlps with hidden layers {jobs} learn the digits asynchronously, with plain SGD, "
+            f"{WORKERS} workers and batches of {BATCH} for each; beside them TensorFlow's "
+            "ParameterServerStrategy with the same layers, batches and processes, and a "
+            "coordinator, over gRPC on the loopback interface. One thread in each process "
+            "computes; TensorFlow's pool for operations has two, as it hangs with one. Its time "
+            "begins after a warm-up, ours with the first step. TensorFlow gets all steps scheduled "
+            "ahead, the data set in its workers, the best of 5 and 20 steps in a call, with XLA or "
+            "without, and glibc set to keep freed memory. To install it: "
+            f"`{TO_INSTALL_TENSORFLOW}`.")
 
 
 def measure_server_jobs(models, rounds, steps):
@@ -173,7 +179,7 @@ def measure_server_jobs(models, rounds, steps):
         rows += rows_of_cnn(rounds, steps["server job"])
         notes.append(note_on_cnn(steps["server job"]))
     if "mlp" in models and TENSORFLOW_PYTHON.exists():
-        rows.append(row_of_mlp(rounds, steps["mlp job"]))
+        rows += [row_of_mlp(name, rounds, steps["mlp job"]) for name in MLPS]
         notes.append(note_on_mlp(steps["mlp job"]))
     elif "mlp" in models:
         notes.append("The row beside TensorFlow is left out, because .venv-tensorflow is missing; "
