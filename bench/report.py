@@ -145,7 +145,7 @@ def output_of(*command):
 HEAD = """\
 # Benchmarks
 
-Trireme beside PyTorch and OpenMPI. `make bench` repeats all measurements, and
+Trireme beside PyTorch, TensorFlow and OpenMPI. `make bench` repeats all measurements, and
 `bench/run.py PART --write` repeats one part. That script writes this page.
 
 {machine}

@@ -14,9 +14,10 @@
 
 Every part runs its contenders in turn, round by round, and compares the ratios peer / ours of the
 rounds: above 1 Trireme is faster. Nothing else should run on the machine. The suite needs
-build/bin/trireme, and the Python of the virtual environment (with torch). The parts links,
-compression and shards make network namespaces and remove them; without the permission they say so
-and are skipped.
+build/bin/trireme, and the Python of the virtual environment (with torch). The row beside TensorFlow
+needs TensorFlow in an environment of its own, and says how to get it. The parts links, compression
+and shards make network namespaces and remove them; without the permission they say so and are
+skipped.
 """
 
 import argparse
@@ -35,7 +36,7 @@ from parts import (FEWEST_ROUNDS, measure_collectives, measure_noise, measure_re
                    measure_scale, measure_servers, measure_startup, measure_steps)
 from recovery import measure_recovery
 from report import markdown, table
-from server_jobs import measure_server_jobs
+from server_jobs import SERVER_JOBS, measure_server_jobs
 from tables import measure_tables
 
 PAGE = ROOT / "docs/benchmarks.md"
@@ -53,10 +54,10 @@ PARTS_ON_DEMAND = ("build",)
 MODELS = ("tiny", "mlp", "mlpbig", "cnn", "gpt")
 ON_DEMAND = ("resnet18", "chain", "gptdeep")
 # A step of resnet18 takes seconds; chain is for pipelines, and gptdeep for memory.
-# Each takes 2 seconds or less, except the last.
+# Each takes 2 seconds or less, except resnet18 and mlp job.
 REPETITIONS = {"tiny": 200, "mlp": 40, "mlpbig": 10, "cnn": 20, "gpt": 4, "chain": 5, "gptdeep": 3,
                "resnet18": 3, "4 KB": 1000, "1 MB": 300, "25 MB": 40, "100 MB": 10, "slow link": 8,
-               "table": 100, "server job": 100}
+               "table": 100, "server job": 100, "mlp job": 300}
 
 
 def main():
@@ -65,8 +66,9 @@ def main():
     parser.add_argument("parts", nargs="*", metavar="PART",
                         help=f"{', '.join(PARTS)} (default: all but build)")
     parser.add_argument("--model", action="append", choices=MODELS + ON_DEMAND,
-                        help="a model for the parts step, scale, pipeline (chain, gpt) and memory; "
-                             "may be repeated (default: all but resnet18; scale: mlp)")
+                        help="a model for the parts step, scale, pipeline (chain, gpt), memory and "
+                             "server-jobs (cnn, mlp); may be repeated (default: all but resnet18; "
+                             "scale: mlp)")
     parser.add_argument("--rounds", type=int, default=FEWEST_ROUNDS,
                         help=f"rounds of each comparison (default: {FEWEST_ROUNDS})")
     parser.add_argument("--steps", type=int,
@@ -108,7 +110,9 @@ def main():
         "collectives": lambda: measure_collectives(rounds, steps),
         "requests": lambda: measure_requests(rounds, steps),
         "servers": lambda: measure_servers(rounds, steps),
-        "server-jobs": lambda: measure_server_jobs(rounds, steps["server job"]),
+        "server-jobs": lambda: measure_server_jobs(
+            [name for name in arguments.model or SERVER_JOBS if name in SERVER_JOBS], rounds,
+            steps),
         "tables": lambda: measure_tables(rounds, steps),
         "links": lambda: measure_links(rounds, steps),
         "compression": lambda: measure_compression("mlp", rounds, steps["slow link"]),

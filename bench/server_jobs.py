@@ -1,6 +1,7 @@
 """The part `server-jobs`: whole jobs with parameter servers, in which a worker is slow, pieces have
-copies, or a server is killed."""
+copies, or a server is killed, and one beside TensorFlow."""
 
+import itertools
 import json
 import os
 import pathlib
@@ -10,17 +11,26 @@ import subprocess
 import tempfile
 import time
 
-from contenders import ONE_THREAD, ROOT, TIMEOUT_S, TRIREME, progress, run
+from contenders import KEEP_MEMORY, ONE_THREAD, ROOT, TIMEOUT_S, TRIREME, progress, run
 from pairs import interleave
 from recovery import lines_of, wait_for
 from report import Section
 
 BATCH, WORKERS = 64, 2
+SERVER_JOBS = ("cnn", "mlp")  # The models of the jobs.
 SLOW = "slow:rank=1,forward=50ms,percent=5"
 KILL_AFTER_STEPS = 60
 MODES = {"BSP": ("ps.consistency=sync",),
          "SSP, bound 2": ("ps.consistency=stale", "ps.staleness=2"),
          "async": ("ps.consistency=async",)}
+# name -> (the hidden layers, the factor of the steps)
+MLPS = {"mlp": ((1024, 1024, 1024), 1), "mlp of 64": ((64,), 10)}
+TENSORFLOW_PYTHON = ROOT / ".venv-tensorflow/bin/python"
+TENSORFLOW_PEER = ROOT / "bench/peer_tensorflow.py"
+TO_INSTALL_TENSORFLOW = ("python3 -m venv .venv-tensorflow && "
+                         ".venv-tensorflow/bin/pip install tensorflow-cpu")
+# TensorFlow's steps in a call of the coordinator, and the words that turn XLA on.
+TENSORFLOW_OPTIONS = list(itertools.product((5, 20), ((), ("--jit",))))
 
 
 def job_words(servers, settings, folder):
@@ -80,14 +90,15 @@ def kill_server(launcher, index):
     raise RuntimeError(f"launcher {launcher} has no server {index}")
 
 
-def shares(taken, of):
-    """Returns the cells of steps/s, and of the share that they are of the neighbour in time."""
-    ratios = [ours / other for ours, other in zip(taken, of, strict=True)]
-    return (f"{statistics.median(taken):.1f}", f"{statistics.median(of):.1f}",
+def ratios_to(beside, taken):
+    """Returns the cells of steps/s, of those beside them, and of the ratios of neighbours in
+    time."""
+    ratios = [ours / other for ours, other in zip(taken, beside, strict=True)]
+    return (f"{statistics.median(taken):.1f}", f"{statistics.median(beside):.1f}",
             f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})")
 
 
-def measure_server_jobs(rounds, steps):
+def rows_of_cnn(rounds, steps):
     jobs = {}
     for name, settings in MODES.items():
         jobs[name] = lambda settings=settings: steps_per_second(1, settings, steps)
@@ -97,10 +108,10 @@ def measure_server_jobs(rounds, steps):
             jobs[f"{name}, {copies}"] = lambda settings=settings, copies=copies: steps_per_second(
                 2, (*settings, f"ps.replication={copies}"), steps)
     taken = interleave(jobs, rounds, progress)
-    rows = [(f"one worker slow, {name}", *shares(taken[f"{name}, slow"], taken[name]), "-")
+    rows = [(f"one worker slow, {name}", *ratios_to(taken[name], taken[f"{name}, slow"]), "-")
             for name in MODES]
-    rows += [(f"2 copies beside 1, {name}", *shares(taken[f"{name}, 2"], taken[f"{name}, 1"]), "-")
-             for name in MODES]
+    rows += [(f"2 copies beside 1, {name}", *ratios_to(taken[f"{name}, 1"], taken[f"{name}, 2"]),
+              "-") for name in MODES]
     for name, settings in MODES.items():
         seconds = []
         for number in range(rounds):
@@ -111,12 +122,70 @@ def measure_server_jobs(rounds, steps):
                 if whole else "")
         rows.append((f"a server killed, {name}", "-", "-", "-",
                      f"{text}{len(whole)} of {len(seconds)}"))
-    note = (f"The cnn on digits with {WORKERS} workers of one thread, batches of {BATCH}, {steps} "
-            "steps: steps of the whole job, and their share of the undisturbed ones beside them, "
+    return rows
+
+
+def tensorflow_steps_per_second(hidden, steps, options):
+    per_call, jit = options
+    words = [TENSORFLOW_PYTHON, TENSORFLOW_PEER, "--hidden", "+".join(map(str, hidden)), "--batch",
+             BATCH, "--steps", steps, "--per-call", per_call, *jit]
+    return run(words, KEEP_MEMORY)["steps_per_second"]
+
+
+def row_of_mlp(name, rounds, steps):
+    hidden, factor = MLPS[name]
+    steps *= factor
+    settings = (*MODES["async"], "model.name=mlp", f"model.hidden={list(hidden)}",
+                "optimizer.lr=0.1", "optimizer.momentum=0", "optimizer.weight_decay=0",
+                "schedule.name=constant", "schedule.warmup_steps=0")
+    progress(f"TensorFlow's options for the {name}")
+    best = max(TENSORFLOW_OPTIONS,
+               key=lambda options: tensorflow_steps_per_second(hidden, steps // 2, options))
+    peer_name = f"TensorFlow ({best[0]} steps in a call, {'' if best[1] else 'no '}XLA)"
+    taken = interleave({"ours": lambda: steps_per_second(1, settings, steps),
+                        peer_name: lambda: tensorflow_steps_per_second(hidden, steps, best)},
+                       rounds, progress)
+    return (f"{name}, 1 server + {WORKERS} workers asynchronous, {os.cpu_count()} cores: steps/s "
+            f"in all, beside {peer_name}", *ratios_to(taken[peer_name], taken["ours"]), "-")
+
+
+def note_on_cnn(steps):
+    return (f"The cnn on digits with {WORKERS} workers of one thread, batches of {BATCH}, {steps} "
+            "steps: steps of the whole job, beside those of the undisturbed one, and their ratio, "
             "median (minimum to maximum). One worker slow: one server, and worker 1 takes 50 ms "
             "longer in 5 % of its steps. Copies: two servers, `ps.replication` 2 and 1. A server "
             f"killed: kill -9 of one of two servers with copies after {KILL_AFTER_STEPS} steps; "
             f"milliseconds until push number {WORKERS + 1} counts, as {WORKERS} may have been "
             "under way, and how many jobs went on.")
-    headings = ("what", "steps/s", "undisturbed", "share", "ms to the next push")
-    return Section("Jobs with parameter servers", note, rows, headings=headings)
+
+
+def note_on_mlp(steps):
+    jobs = " and ".join(f"{' + '.join(map(str, hidden))} ({factor * steps} steps)"
+                        for hidden, factor in MLPS.values())
+    return (f"The mlps with hidden layers {jobs} learn the digits asynchronously, with plain SGD, "
+            f"{WORKERS} workers and batches of {BATCH} for each; beside them TensorFlow's "
+            "ParameterServerStrategy with the same layers, batches and processes, and a "
+            "coordinator, over gRPC on the loopback interface. One thread in each process "
+            "computes; TensorFlow's pool for operations has two, as it hangs with one. Its time "
+            "begins after a warm-up, ours with the first step. TensorFlow gets all steps scheduled "
+            "ahead, the data set in its workers, the best of 5 and 20 steps in a call, with XLA or "
+            "without, and glibc set to keep freed memory. To install it: "
+            f"`{TO_INSTALL_TENSORFLOW}`.")
+
+
+def measure_server_jobs(models, rounds, steps):
+    rows, notes = [], []
+    if "cnn" in models:
+        rows += rows_of_cnn(rounds, steps["server job"])
+        notes.append(note_on_cnn(steps["server job"]))
+    if "mlp" in models and TENSORFLOW_PYTHON.exists():
+        rows += [row_of_mlp(name, rounds, steps["mlp job"]) for name in MLPS]
+        notes.append(note_on_mlp(steps["mlp job"]))
+    elif "mlp" in models:
+        notes.append("The row beside TensorFlow is left out, because .venv-tensorflow is missing; "
+                     f"try: `{TO_INSTALL_TENSORFLOW}`.")
+        progress(notes[-1])
+    if not rows:
+        return None
+    headings = ("what", "steps/s", "beside", "ratio", "ms to the next push")
+    return Section("Jobs with parameter servers", "\n\n".join(notes), rows, headings=headings)
