@@ -35,8 +35,14 @@ class TwoHosts:
 
     def cut(self):
         """Lets no packet pass any more, and tells no process."""
+        self.set_wire("down")
+
+    def mend(self):
+        self.set_wire("up")
+
+    def set_wire(self, state):
         for host in (0, 1):
-            run(*self.on(host), "ip", "link", "set", "wire", "down")
+            run(*self.on(host), "ip", "link", "set", "wire", state)
 
     def end(self):
         for holder in self.holders:

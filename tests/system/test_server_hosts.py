@@ -1,0 +1,76 @@
+"""Parameter servers on two hosts, in a cluster of TF_CONFIG with every role, and a link that is
+cut."""
+
+import json
+import unittest
+
+import two_hosts
+from server_jobs import SERVERS, ServerTest
+from support import DIGITS, TRIREME, environment, wait_until
+
+# The host of each task.
+TASKS = {("chief", 0): 0, ("ps", 0): 0, ("evaluator", 0): 0, ("worker", 0): 1, ("ps", 1): 1}
+COMMON = ("--set", "model.name=mlp", "--set", "model.hidden=[32]", "--set", "train.dtype=float64",
+          "--set", "optimizer.lr=0.02", "--set", "train.evaluate_every=0")
+BOUND = 60  # Seconds in which each process must have ended.
+
+
+@unittest.skipUnless(two_hosts.can_be_made(), "network namespaces cannot be made here")
+class ServersOnTwoHosts(ServerTest):
+    def setUp(self):
+        super().setUp()
+        self.hosts = two_hosts.TwoHosts()
+        self.addCleanup(self.hosts.end)
+        self.cluster = {}
+        for number, (role, index) in enumerate(TASKS):
+            address = self.hosts.addresses[TASKS[role, index]]
+            self.cluster.setdefault(role, []).append(f"{address}:{29500 + number}")
+
+    def start_tasks(self, *words):
+        processes = {}
+        for (role, index), host in TASKS.items():
+            config = {"cluster": self.cluster, "task": {"type": role, "index": index}}
+            processes[f"{role} {index}"] = self.start(
+                *self.hosts.on(host), TRIREME, "train", DIGITS, *COMMON, *SERVERS, "--quiet",
+                "--set", f"run.dir={self.folder / 'run'}", "--report", self.folder / "run.json",
+                "--set", "comm.timeout=5s", "--set", "ps.patience=8s", *words,
+                env=environment(TF_CONFIG=json.dumps(config), OMP_NUM_THREADS="1",
+                                TRIREME_JOB_TOKEN="a token of this test",
+                                TRIREME_HOST=f"host{host}"))
+        return processes
+
+    def codes_of(self, processes):
+        ended = {name: process.communicate(timeout=BOUND) for name, process in processes.items()}
+        codes = {name: process.returncode for name, process in processes.items()}
+        return codes, "\n".join(f"{name}:\n{out}{err}" for name, (out, err) in ended.items())
+
+    def test_the_losses_are_those_of_one_device(self):
+        steps = ("--set", "train.steps=30", "--set", "checkpoint.every=10 steps")
+        reference = self.train(*COMMON, "--set", "train.steps=30", name="one")
+        codes, text = self.codes_of(self.start_tasks(*steps))
+        self.assertEqual(set(codes.values()), {0}, text)
+        report = json.loads((self.folder / "run.json").read_text())
+        self.assertEqual(report["roles"], {"chief": 1, "worker": 1, "ps": 2, "evaluator": 1})
+        self.assert_close(report["loss_history"], reference["loss_history"], 1e-10)
+
+    def test_all_end_when_the_link_is_cut_and_go_on_once_it_is_there_again(self):
+        for mode in ("sync", "async"):
+            with self.subTest(mode):
+                words = ("--set", f"ps.consistency={mode}", "--set", "train.epochs=40", "--set",
+                         "checkpoint.every=10 steps", "--set", f"run.dir={self.folder / mode}")
+                slow = ("--inject", "slow:rank=0,forward=20ms,percent=100")
+                processes = self.start_tasks(*words, *slow)
+                wait_until(lambda: self.steps_logged(mode) > 25, 60, "25 steps")
+                self.hosts.cut()
+                codes, text = self.codes_of(processes)
+                self.assertEqual(set(codes.values()), {138}, f"{codes}\n{text}")
+                self.hosts.mend()
+                codes, text = self.codes_of(self.start_tasks(*words))
+                self.assertEqual(set(codes.values()), {0}, f"{codes}\n{text}")
+                report = json.loads((self.folder / "run.json").read_text())
+                self.assertGreaterEqual(report["resumed_from_step"], 10)
+                self.assert_each_sample_once(report, epochs=40)
+
+
+if __name__ == "__main__":
+    unittest.main()
