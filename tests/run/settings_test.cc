@@ -55,16 +55,24 @@ std::vector<std::string> other_values(const config::Row& row) {
   return {"0.123456789012345", row.range.holds(1e300) ? "1e+300" : "0.5"};
 }
 
+// The settings without which the key has no meaning; they may need others themselves.
+std::vector<std::string> selectors_of(const config::Row& row) {
+  if (row.only_for.selector.empty()) return {};
+  std::vector<std::string> settings;
+  for (const config::Row& other : table_of_config().rows())
+    if (other.name == row.only_for.selector) settings = selectors_of(other);
+  settings.push_back(std::string(row.only_for.selector) + "=" +
+                     std::string(row.only_for.values.front()));
+  return settings;
+}
+
 TEST(Settings, OfTheDefaultsAreNone) { EXPECT_THAT(to_settings(Config{}), IsEmpty()); }
 
 TEST(Settings, OfEveryKeyMakeTheSameValue) {
   for (const config::Row& row : table_of_config().rows()) {
     if (!row.in_file) continue;
     for (const std::string& value : other_values(row)) {
-      std::vector<std::string> given;
-      if (!row.only_for.selector.empty())
-        given.push_back(std::string(row.only_for.selector) + "=" +
-                        std::string(row.only_for.values.front()));
+      std::vector<std::string> given = selectors_of(row);
       given.push_back(std::string(row.name) + "=" + value);
       const Config config = read(given);
       EXPECT_EQ(value_as_text(&config, row), value) << row.name;

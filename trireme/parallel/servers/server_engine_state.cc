@@ -192,9 +192,9 @@ void ServerEngine::end_load() {
     write_own_state();
     return Json();
   });
-  if (!saved_in_.empty() && tables_.any())
+  if (tables_.any())
     found_by_first_in_time(group(), [&] {
-      tables_.load(saved_in_);
+      if (!saved_in_.empty()) tables_.load(saved_in_);
       return Json();
     });
   client_->have_versions(std::vector<int64_t>(client_->versions().size(), -1));
