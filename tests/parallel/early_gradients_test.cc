@@ -68,7 +68,7 @@ TEST(EarlyGradients, APushHasThoseThatWentBeforeAndTheOthers) {
       EarlyWorker worker(servers, shape, /*early_bytes=*/1);
       for (int from = 0; from <= 4; ++from) {  // All, some, none.
         worker.set_gradients(-1);
-        worker.client->begin_early(/*together=*/false, soon());
+        worker.client->begin_early(/*together=*/false, Milliseconds(5000));
         worker.tell_complete(from);
         worker.client->end_early();
         if (from % 2 == 0) {
@@ -92,7 +92,7 @@ TEST(EarlyGradients, AHoldHasThemToo) {
   EarlyWorker worker(servers, shape, 1);
   for (int step = 1; step <= 4; ++step) {
     worker.set_gradients(-1);
-    worker.client->begin_early(/*together=*/true, soon());
+    worker.client->begin_early(/*together=*/true, Milliseconds(5000));
     worker.tell_complete(step % 3);
     worker.client->end_early();
     worker.client->hold(kBatch, soon());
@@ -108,7 +108,7 @@ TEST(EarlyGradients, OneThatChangesAfterItWentGoesAgain) {
       2, lost_servers::options_of<ServedNet>(shape, {Consistency::async}, SGD{.lr = 1}));
   EarlyWorker worker(servers, shape, 1);
   worker.set_gradients(-5);
-  worker.client->begin_early(false, soon());
+  worker.client->begin_early(false, Milliseconds(5000));
   worker.tell_complete();
   worker.set_gradients(-1);
   worker.client->gradient_is_complete(2);
@@ -124,12 +124,12 @@ TEST(EarlyGradients, ThoseOfAStepThatIsGivenUpDoNotCount) {
   EarlyWorker worker(servers, shape, 1);
   for (int given_up = 0; given_up < 2; ++given_up) {
     worker.set_gradients(-7);
-    worker.client->begin_early(false, soon());
+    worker.client->begin_early(false, Milliseconds(5000));
     worker.tell_complete(1);
     worker.client->end_early();
   }
   worker.set_gradients(-1);
-  worker.client->begin_early(false, soon());
+  worker.client->begin_early(false, Milliseconds(5000));
   worker.tell_complete(2);
   worker.client->end_early();
   worker.client->push_pull(kBatch, soon());
@@ -148,7 +148,7 @@ TEST(EarlyGradients, ALossOfAServerBeforeOrAfterThemCostsNothing) {
       for (int step = 1; step <= 4; ++step) {
         worker.set_gradients(-1);
         if (step == 2 && moment == 0) servers.kill(victim);
-        worker.client->begin_early(false, soon());
+        worker.client->begin_early(false, Milliseconds(5000));
         worker.tell_complete(2);
         if (step == 2 && moment == 1) servers.kill(victim);
         worker.client->gradient_is_complete(1);
@@ -166,7 +166,7 @@ TEST(EarlyGradients, InsideAHostNothingGoesEarly) {
       2, lost_servers::options_of<ServedNet>(shape, {Consistency::async}, SGD{.lr = 1}));
   EarlyWorker worker(servers, shape, 1, net::RequestPath::automatic);
   worker.set_gradients(-1);
-  worker.client->begin_early(false, soon());
+  worker.client->begin_early(false, Milliseconds(5000));
   worker.tell_complete();
   worker.client->end_early();
   worker.client->push_pull(kBatch, soon());

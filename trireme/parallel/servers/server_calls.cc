@@ -321,6 +321,7 @@ ServerReply ParameterServer::Impl::join(const ServerRequest& request) {
     begin_generation(request.generation, told.value("workers", workers));
   check_worker({ServerCall::pull, request.worker, request.generation});
   pulled.erase(request.worker);
+  early.erase(request.worker);  // Of a process before this one.
   const int64_t first = owner == 0 ? clock.join(request.worker) : 0;
   return {.version = has_values && !being_restored ? version : -1, .clock = first};
 }

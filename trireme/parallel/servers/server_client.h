@@ -110,7 +110,8 @@ class ServerClient {
   // Around a backward pass after which nothing is added to the gradients: those that are complete
   // may go to the servers before it ends. The next hold() or push sends the others. `together`:
   // that is a hold().
-  void begin_early(bool together, Deadline deadline);
+  // A message that takes longer than `patience` is given up, and its gradients go with the push.
+  void begin_early(bool together, Milliseconds patience);
   // The gradient of the parameter with this number is complete. One that is told twice in a pass
   // goes again with the push. From begin_early() to end_early().
   void gradient_is_complete(int parameter);

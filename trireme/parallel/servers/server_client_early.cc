@@ -24,6 +24,7 @@ void ServerClient::Early::send_on(const std::stop_token& stop) {
     OfLink& of = links[job.link];
     lock.unlock();
     try {
+      const Deadline deadline = Deadline::after(patience);
       of.replies.push_back(of.client->start(job.message, net::into({}), deadline, "push"));
     } catch (const Error&) {  // The push brings all, and meets the same error.
       of.has_failed = true;
@@ -39,7 +40,7 @@ void ServerClient::Early::wait() {
   changed.wait(lock, [&] { return under_way == 0; });
 }
 
-void ServerClient::begin_early(bool together, Deadline deadline) {
+void ServerClient::begin_early(bool together, Milliseconds patience) {
   if (options_.early_bytes == 0 || compressed_) return;
   std::vector<Early::OfLink> links;
   for (const Link* const link : chains_.all()) {
@@ -53,7 +54,7 @@ void ServerClient::begin_early(bool together, Deadline deadline) {
   early_->links = std::move(links);
   early_->complete.assign(parameters_.size(), false);
   early_->step = together ? newest_ + 1 : clock_;
-  early_->deadline = deadline;
+  early_->patience = patience;
   ++early_->attempt;
   early_->is_open = early_->counts = true;
 }
@@ -111,10 +112,11 @@ void ServerClient::send_early(size_t link) {
 void ServerClient::end_early() {
   if (!early_ || !std::exchange(early_->is_open, false)) return;
   early_->wait();
+  const Deadline deadline = Deadline::after(early_->patience);
   for (Early::OfLink& of : early_->links) {
     of.sent.attempt = early_->attempt;
     for (net::PendingReply& reply : of.replies) try {
-        reply.wait(early_->deadline);
+        reply.wait(deadline);
       } catch (const Error&) {
         of.has_failed = true;
       }

@@ -34,9 +34,9 @@ struct ServerClient::Early {
   std::vector<OfLink> links;
   std::vector<bool> complete;  // [parameter]
   int64_t step = 0, attempt = 0;
-  bool is_open = false;  // Backward runs.
-  bool counts = false;   // The next push may leave out what has gone.
-  Deadline deadline = Deadline::after(Milliseconds(0));
+  bool is_open = false;      // Backward runs.
+  bool counts = false;       // The next push may leave out what has gone.
+  Milliseconds patience{0};  // For one message, and for all answers.
 
   std::mutex mutex;  // Guards the next two.
   std::condition_variable_any changed;

@@ -100,7 +100,9 @@ class ServerEngine : public Engine, private OwnPace {
    public:
     LeaveEarly(ServerEngine& engine, bool is_last) : engine_(is_last ? &engine : nullptr) {
       if (!engine_) return;
-      engine_->client_->begin_early(engine_->own_pace() == nullptr, engine_->deadline());
+      // A server that is stuck holds a worker up for less than a call may take.
+      engine_->client_->begin_early(engine_->own_pace() == nullptr,
+                                    engine_->access_.options.patience / 4);
       engine_->watch_->arm(true);
     }
     ~LeaveEarly() {
