@@ -1,4 +1,5 @@
-"""Parameter servers on two hosts, in a cluster of TF_CONFIG with every role, and a link that is
+"""Parameter servers on two hosts, with gradients that leave while backward runs (ps.overlap: the
+model is large enough), in a cluster of TF_CONFIG with every role, and a link that is
 cut."""
 
 import json
@@ -10,7 +11,7 @@ from support import DIGITS, TRIREME, environment, wait_until
 
 # The host of each task.
 TASKS = {("chief", 0): 0, ("ps", 0): 0, ("evaluator", 0): 0, ("worker", 0): 1, ("ps", 1): 1}
-COMMON = ("--set", "model.name=mlp", "--set", "model.hidden=[32]", "--set", "train.dtype=float64",
+COMMON = ("--set", "model.name=mlp", "--set", "model.hidden=[512,512]", "--set", "train.dtype=float64",
           "--set", "optimizer.lr=0.02", "--set", "train.evaluate_every=0")
 BOUND = 60  # Seconds in which each process must have ended.
 

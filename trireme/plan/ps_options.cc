@@ -65,6 +65,13 @@ config::Rows rows_of(const PsOptions*) {
                                "gradient x distance.",
                     .range = config::at_least(0),
                     .only_for = kWithServers}),
+       config::row(
+           &O::overlap,
+           {.name = "ps.overlap",
+            .meaning = "Between hosts, gradients go to the servers while backward computes "
+                       "others. Not with strategy.compression, nor with train.clip_norm "
+                       "at the workers' own pace.",
+            .only_for = kWithServers}),
        config::row(&O::patience,
                    {.name = "ps.patience",
                     .meaning = "The longest wait of a worker for another one, or for a server.",

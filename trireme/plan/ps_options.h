@@ -13,6 +13,8 @@ struct PsOptions {
   int replication = 0;
   // delay_compensated: the factor lambda of gradient x gradient x distance.
   double compensation = 0.04;
+  // Between hosts, gradients go to the servers while backward computes others.
+  bool overlap = true;
   // A worker waits no longer for another worker, or for a server that is to come back.
   Milliseconds patience{60000};
 };

@@ -62,7 +62,9 @@ struct ParameterServerFacts {
   int64_t updates = 0;
   int64_t failovers = 0;  // The times that this server took the place of the one before it.
   // [updates between the pull of the parameters and the push of their gradients]: pushes.
-  std::map<int64_t, int64_t> staleness;
+  std::map<int64_t, int64_t> staleness = {};
+  // Gradients that came before their push (ps.overlap); only of this process.
+  int64_t early_pieces = 0;
   Json to_json() const;  // With the largest and the mean staleness.
   static ParameterServerFacts from_json(const Json& json);
 };

@@ -62,6 +62,14 @@ struct ParameterServer::Impl {
     int64_t from = 0;
     Values then = {};
   };
+  // The gradients of a step that came before its push.
+  struct Early {
+    servers::PushId id;
+    int64_t attempt = 0;  // It counts the times that the worker has begun to send some early.
+    Gradients gradients;
+    int64_t count = 0;
+    std::vector<std::shared_ptr<void>> owners;
+  };
   // The parameters that a worker got last.
   struct Pulled {
     int64_t version = 0;
@@ -99,6 +107,8 @@ struct ParameterServer::Impl {
 
   // server_updates.cc: from pushes to updates.
   void hold(const servers::ServerRequest& request, const net::Request& message);
+  void hold_early(const servers::ServerRequest& request, const net::Request& message);
+  void take_early(const servers::ServerRequest& request, Push& push);
   void push(const servers::ServerRequest& request, const net::Request& message);
   Gradients gradients_in(const net::Request& message, std::shared_ptr<void>& held_by) const;
   net::TensorNote note_of_gradient(size_t piece) const;
@@ -191,6 +201,7 @@ struct ParameterServer::Impl {
   bool being_restored = false;
   int64_t version = 0;
   std::map<servers::PushId, Push> held;
+  std::map<int, Early> early;          // [worker]
   std::set<servers::PushId> gathered;  // The clock: those that wait for others of their step.
   std::deque<servers::ServerUpdate> decided;  // The newest ones.
   int64_t followed = -1;                      // All servers have the updates up to this one.

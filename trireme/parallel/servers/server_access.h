@@ -23,6 +23,8 @@ struct ServerAccess {
   WhyServerLost why_lost;
   // Throws Error(peer_lost) if this generation has lost a worker.
   std::function<void()> look;
+  net::ChannelOptions channel = {};
+  int64_t early_bytes = int64_t{1} << 20;  // With ps.overlap (ServerClientOptions::early_bytes).
 };
 
 }  // namespace trireme

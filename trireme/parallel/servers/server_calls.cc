@@ -28,7 +28,8 @@ namespace {
 constexpr int kKeptGenerations = 4;  // Pushes of earlier ones are decided, or never will be.
 
 bool has_gradients(ServerCall call) {
-  return call == ServerCall::push || call == ServerCall::push_pull || call == ServerCall::hold;
+  return call == ServerCall::push || call == ServerCall::push_pull || call == ServerCall::hold ||
+         call == ServerCall::hold_early;
 }
 
 // The calls that the first server of a chain gets in each step.
@@ -193,6 +194,10 @@ void ParameterServer::Impl::handle(net::Request message, net::Responder responde
       hold(request, message);
       responder.reply({encode(ServerReply{.version = -1, .clock = request.clock + 1}), {}});
       break;
+    case ServerCall::hold_early:
+      hold_early(request, message);
+      responder.reply({encode(ServerReply{}), {}});
+      return;  // It changes nothing for those that wait.
     case ServerCall::follow: follow_and_answer(request, responder); break;
     case ServerCall::measure: {
       const std::lock_guard lock(mutex);
@@ -316,6 +321,7 @@ ServerReply ParameterServer::Impl::join(const ServerRequest& request) {
     begin_generation(request.generation, told.value("workers", workers));
   check_worker({ServerCall::pull, request.worker, request.generation});
   pulled.erase(request.worker);
+  early.erase(request.worker);  // Of a process before this one.
   const int64_t first = owner == 0 ? clock.join(request.worker) : 0;
   return {.version = has_values && !being_restored ? version : -1, .clock = first};
 }
@@ -328,6 +334,7 @@ void ParameterServer::Impl::begin_generation(int next, int count) {
   workers = count;
   clock = plan::PushClock(clock.options(), count);
   gathered.clear();
+  early.clear();
   pulled.clear();
   round.leases.give_back_all();
   round.stops = round.regroups = false;

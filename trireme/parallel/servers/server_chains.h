@@ -101,6 +101,8 @@ class ServerChains {
   bool is_lost(int server, const ServerPlace& place) const {
     return is_lost_ && is_lost_(server, place.incarnation);
   }
+  // The connection to the process of a server that is in use.
+  net::RequestClient& client_of(int server) { return *process(server).client; }
   // A process has the task of a missing server again.
   void adopt(int server, const ServerPlace& place, Deadline deadline);
   // It is in use no more. A chain may then have no server left, until another one is adopted.

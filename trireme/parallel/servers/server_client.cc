@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <trireme/base/error.h>
+#include <trireme/parallel/servers/server_client_early.h>
 #include <trireme/parallel/servers/server_client_impl.h>
 #include <set>
 
@@ -190,18 +191,26 @@ net::Message::Tensor ServerClient::gradient_of(int server, size_t piece) const {
 
 net::Message ServerClient::gradients_for(const Link& link, ServerRequest request,
                                          const std::string& text) const {
-  request.text = text;
   net::Message message;
   const auto& pieces = pieces_of(link.shard);
-  for (size_t i = 0; i < pieces.size(); ++i)
-    message.tensors.push_back(request.samples > 0 ? gradient_of(link.shard, i)
-                                                  : net::Message::Tensor{});
+  const servers::SentEarly* const early = request.samples > 0 ? sent_early_to(link) : nullptr;
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    const bool goes = request.samples > 0 && !(early && early->pieces[i]);
+    message.tensors.push_back(goes ? gradient_of(link.shard, i) : net::Message::Tensor{});
+  }
   // A copy does not know with which parameters the gradients were computed.
   if (compensates_ && chains_.has_copies() && request.samples > 0)
     for (const plan::ServerPiece& piece : pieces)
       message.tensors.push_back(
           message_of(parameters_[static_cast<size_t>(piece.tensor)].tensor, piece));
   if (request.samples > 0) request.tables = gradients_of_rows_.add_to(message, link.shard);
+  std::string told = text;
+  if (early) {
+    Json json = text.empty() ? Json::object() : Json::parse(text);
+    json["early"] = {{"attempt", early->attempt}, {"count", early->count}};
+    told = json.dump();
+  }
+  request.text = told;
   message.header = encode(request);
   return message;
 }

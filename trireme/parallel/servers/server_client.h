@@ -41,6 +41,9 @@ struct ServerClientOptions {
   // the call. May be null.
   std::function<void()> look = {};
   net::ChannelOptions channel = {};
+  // Gradients go to other hosts while backward computes others, in parts of so many bytes or more;
+  // 0: none does.
+  int64_t early_bytes = int64_t{1} << 20;
 };
 
 // The next task of a worker in a round.
@@ -63,6 +66,15 @@ struct DoneLease {
   double loss = 0;
   std::vector<double> rates;  // The learning rates for its update.
 };
+
+namespace servers {
+// The gradients for the pieces of one server that have gone before the push.
+struct SentEarly {
+  int64_t attempt = 0;
+  std::vector<bool> pieces;  // [piece of the server]
+  int64_t count = 0;
+};
+}  // namespace servers
 
 // Used by one thread.
 class ServerClient {
@@ -94,6 +106,17 @@ class ServerClient {
   int64_t push_pull(int64_t samples, Deadline deadline);
   // This worker pushes no more, and nobody waits for it.
   void leave(Deadline deadline);
+
+  // Around a backward pass after which nothing is added to the gradients: those that are complete
+  // may go to the servers before it ends. The next hold() or push sends the others. `together`:
+  // that is a hold().
+  // A message that takes longer than `patience` is given up, and its gradients go with the push.
+  void begin_early(bool together, Milliseconds patience);
+  // The gradient of the parameter with this number is complete. One that is told twice in a pass
+  // goes again with the push. From begin_early() to end_early().
+  void gradient_is_complete(int parameter);
+  void end_early();
+  int64_t sent_early() const { return sent_early_; }  // The pieces that have gone so until now.
 
   // For workers that compute each step together, and agree on it among themselves: the servers
   // hold the gradients until a worker brings the update that all have agreed on.
@@ -179,6 +202,10 @@ class ServerClient {
   void join_again_those_without_values(int shard, Deadline deadline);
   void prepare_gradients(int64_t samples);
   net::Message::Tensor gradient_of(int server, size_t piece) const;
+  struct Early;
+  void send_early(size_t link);
+  const servers::SentEarly* sent_early_to(const Link& link) const;
+  void forget_early();
   servers::ServerRequest request_of(servers::ServerCall call, const Link& link) const;
   servers::ServerRequest waiting_request(servers::ServerCall call) const;
   net::Message gradients_for(const Link& link, servers::ServerRequest request,
@@ -220,6 +247,8 @@ class ServerClient {
   std::vector<std::vector<size_t>> numbers_;            // [server]: their numbers in the plan.
   std::optional<servers::CompressedPush> compressed_;   // Empty: pushes are as they are.
   servers::DealtGradients gradients_of_rows_;
+  std::unique_ptr<Early> early_;  // Null: no server is on another host, or nothing goes early.
+  int64_t sent_early_ = 0;
   std::vector<int64_t> at_join_;
   bool has_a_blank_server_ = false;
   int64_t clock_ = 0;

@@ -18,11 +18,12 @@ namespace trireme {
 double ServerEngine::backward_sum(const Batch& batch, int passes) {
   double sum = 0;
   tables_.forget_step();  // The rows of a step that was abandoned.
-  passes_.compute(batch, passes, [&](const at::Tensor& loss, int64_t samples, bool) {
+  passes_.compute(batch, passes, [&](const at::Tensor& loss, int64_t samples, bool is_last) {
     if (!loss.defined()) return;
     const double weight =
         static_cast<double>(samples) / static_cast<double>(std::max<int64_t>(1, batch.size()));
     if (samples > 0) sum += loss.detach().item<double>() * static_cast<double>(samples);
+    const LeaveEarly early(*this, is_last && samples > 0 && watch_);
     loss.backward(at::full_like(loss.detach(), weight));
   });
   tables_.take_gradients();

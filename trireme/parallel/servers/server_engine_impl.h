@@ -3,6 +3,7 @@
 #include <torch/optim/optimizer.h>
 
 #include <trireme/base/deadline.h>
+#include <trireme/parallel/gradient_watch.h>
 #include <trireme/parallel/gradients.h>
 #include <trireme/parallel/optimizer_view.h>
 #include <trireme/parallel/own_pace.h>
@@ -80,6 +81,7 @@ class ServerEngine : public Engine, private OwnPace {
   };
 
   void warn_of_momentum() const;
+  void watch_gradients();
   void connect();
   void begin_with_own_values();
   void begin();
@@ -93,6 +95,27 @@ class ServerEngine : public Engine, private OwnPace {
     client_->write_state(trireme::state_of(*optimizer_, model_.parameters), deadline());
   }
   double backward_sum(const Batch& batch, int passes);
+  // In the last pass of a backward, gradients may leave early.
+  class LeaveEarly {
+   public:
+    LeaveEarly(ServerEngine& engine, bool is_last) : engine_(is_last ? &engine : nullptr) {
+      if (!engine_) return;
+      // A server that is stuck holds a worker up for less than a call may take.
+      engine_->client_->begin_early(engine_->own_pace() == nullptr,
+                                    engine_->access_.options.patience / 4);
+      engine_->watch_->arm(true);
+    }
+    ~LeaveEarly() {
+      if (!engine_) return;
+      engine_->watch_->arm(false);
+      engine_->client_->end_early();
+    }
+    LeaveEarly(const LeaveEarly&) = delete;
+    LeaveEarly& operator=(const LeaveEarly&) = delete;
+
+   private:
+    ServerEngine* const engine_;
+  };
   bool gradients_are_finite() const;
   bool decide_together(StepOutcome& outcome, servers::ServerUpdate& update);
   void clear_gradients() {
@@ -113,8 +136,9 @@ class ServerEngine : public Engine, private OwnPace {
   std::unique_ptr<ServerClient> client_;
   ServerRestorer restorer_;
   servers::EngineTables tables_;
-  bool writes_ = false;   // The state that is being loaded is for the servers.
-  std::string saved_in_;  // The checkpoint that it comes from; on rank 0.
+  std::unique_ptr<GradientWatch> watch_;  // Null: gradients leave after backward.
+  bool writes_ = false;                   // The state that is being loaded is for the servers.
+  std::string saved_in_;                  // The checkpoint that it comes from; on rank 0.
   std::exception_ptr failed_restore_;
   bool torn_ = false;
 };

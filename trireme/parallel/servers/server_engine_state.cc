@@ -60,6 +60,7 @@ ServerEngine::ServerEngine(const EngineSetting& setting)
   broadcast_tensors(group(), model_.parameters);
   broadcast_tensors(group(), model_.buffers);
   warn_of_momentum();
+  watch_gradients();
   connect();
 }
 
@@ -79,6 +80,15 @@ void ServerEngine::warn_of_momentum() const {
       sgd->momentum());
 }
 
+// At their own pace workers clip after backward, by the norm of all gradients.
+void ServerEngine::watch_gradients() {
+  if (!access_.options.overlap || (own_pace() && setting_.options.clip_norm > 0)) return;
+  std::vector<at::Tensor> trained;
+  for (const NamedTensor& each : trained_of(model_.parameters)) trained.push_back(each.tensor);
+  watch_ = std::make_unique<GradientWatch>(
+      trained, [this](int number) { client_->gradient_is_complete(number); });
+}
+
 // A server may be replaced meanwhile, and then has another address.
 void ServerEngine::connect() {
   const Deadline limit = deadline();
@@ -92,7 +102,9 @@ void ServerEngine::connect() {
                                   .tables = tables_.plan(),
                                   .is_lost = access_.is_lost,
                                   .why_lost = access_.why_lost,
-                                  .look = access_.look};
+                                  .look = access_.look,
+                                  .channel = access_.channel,
+                                  .early_bytes = access_.early_bytes};
       client_ =
           std::make_unique<ServerClient>(access_.find(limit), access_.token, std::move(options),
                                          trained_of(model_.parameters), Deadline::after(kOneTry));

@@ -113,6 +113,46 @@ ParameterServer::Impl::Push ParameterServer::Impl::push_in(const ServerRequest& 
   return push;
 }
 
+void ParameterServer::Impl::hold_early(const ServerRequest& request, const net::Request& message) {
+  std::shared_ptr<void> held_by = message.owner;
+  const Gradients some = gradients_in(message, held_by);
+  const auto attempt = Json::parse(request.text).at("attempt").get<int64_t>();
+  const std::lock_guard lock(mutex);
+  check_worker(request);
+  Early& all = early[request.worker];
+  if (attempt < all.attempt) return;  // It comes from a connection that broke.
+  if (attempt > all.attempt)
+    all = {id_of(request), attempt, Gradients(shard.size(), nullptr), 0, {}};
+  for (size_t i = 0; i < some.size(); ++i) {
+    if (some[i] == nullptr) continue;
+    if (all.gradients[i] == nullptr) ++all.count;
+    all.gradients[i] = some[i];
+  }
+  all.owners.push_back(std::move(held_by));
+}
+
+// The push has the gradients that did not come early, and says how many did. A push that is made
+// again has them all.
+void ParameterServer::Impl::take_early(const ServerRequest& request, Push& push) {
+  if (request.text.empty()) return;
+  const Json told = Json::parse(request.text).value("early", Json());
+  if (told.is_null()) return;
+  const auto found = early.extract(request.worker);
+  if (found.empty() || found.mapped().id != id_of(request) ||
+      found.mapped().attempt != told.at("attempt").get<int64_t>() ||
+      found.mapped().count != told.at("count").get<int64_t>())
+    servers::refuse_call(
+        fmt::format("server {} has not got the gradients that worker {} has sent "
+                    "before its push of step {}",
+                    options.server, request.worker, request.clock));
+  Early& all = found.mapped();
+  for (size_t i = 0; i < all.gradients.size(); ++i)
+    if (all.gradients[i] != nullptr) push.gradients[i] = all.gradients[i];
+  facts.early_pieces += all.count;
+  all.owners.push_back(std::move(push.owner));
+  push.owner = std::make_shared<std::vector<std::shared_ptr<void>>>(std::move(all.owners));
+}
+
 // The worker says which of its earlier pushes are not needed any more, because all servers know
 // what became of them. A push of a connection that broke may come behind later ones: then the
 // worker made this call again long ago.
@@ -120,6 +160,7 @@ void ParameterServer::Impl::hold(const ServerRequest& request, const net::Reques
   Push push = push_in(request, message);
   const std::lock_guard lock(mutex);
   check_worker(request);  // A generation may have begun since the call came.
+  take_early(request, push);
   note_origin(request, push);
   const PushId id = id_of(request);
   const auto is_its = [&](const PushId& other) {
@@ -137,6 +178,7 @@ void ParameterServer::Impl::push(const ServerRequest& request, const net::Reques
   Push push = push_in(request, message);
   const std::lock_guard lock(mutex);
   check_worker(request);
+  take_early(request, push);
   note_origin(request, push);
   if (!has_values)
     throw Error(ErrorCode::invalid_argument, "parallel",

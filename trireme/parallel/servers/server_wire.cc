@@ -109,7 +109,7 @@ std::string encode(const ServerRequest& request) {
 ServerRequest decode_request(std::string_view header) {
   const auto bytes = bytes_in<RequestBytes>(header, kServer);
   if (bytes.call < static_cast<uint8_t>(ServerCall::join) ||
-      bytes.call > static_cast<uint8_t>(ServerCall::restored))
+      bytes.call > static_cast<uint8_t>(ServerCall::hold_early))
     throw Error(ErrorCode::corrupt, "parallel",
                 fmt::format("a parameter server has no call {}", bytes.call));
   auto [tables, text] = tables_in(header, sizeof bytes, bytes.tables);

@@ -40,6 +40,7 @@ enum class ServerCall : uint8_t {
   save_rows,   // Text: the part of a checkpoint (checkpoint/parts.h) that the server writes.
   load_rows,   // Text: the files of a checkpoint that have the rows of all servers.
   restored,    // All pieces and rows of another server of the chain have come.
+  hold_early,  // Some gradients of a step while backward computes the others. Text: the attempt.
 };
 
 // One worker's push, among all of the job.
