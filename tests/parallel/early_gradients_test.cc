@@ -138,6 +138,44 @@ TEST(EarlyGradients, ThoseOfAStepThatIsGivenUpDoNotCount) {
   EXPECT_NEAR(worker.moved(), 2, 1e-9);
 }
 
+// As when a loss is not finite, and the last pass of the next batch is empty.
+TEST(EarlyGradients, AStepAfterOneThatWasGivenUpNeedNotSendAny) {
+  const Shape shape{2, 1, 1};
+  MortalServers servers(
+      2, lost_servers::options_of<ServedNet>(shape, {Consistency::async}, SGD{.lr = 1}));
+  EarlyWorker worker(servers, shape, 1);
+  worker.set_gradients(-7);
+  worker.client->begin_early(false, Milliseconds(5000));
+  worker.tell_complete(1);
+  worker.client->end_early();
+  worker.client->forget_early();
+  worker.set_gradients(-1);
+  worker.client->push_pull(kBatch, soon());
+  EXPECT_NEAR(worker.moved(), 1, 1e-9);
+}
+
+// On steps of engines: a batch with fewer samples than passes after one with a loss of NaN.
+TEST(EarlyGradients, AnEmptyLastPassAfterALossOfNanHasNothingOfIt) {
+  const Shape shape{1, 1, 1};
+  std::vector<at::Tensor> results;
+  for (const int64_t early_bytes : {0, 1}) {
+    MortalServers servers(1, lost_servers::options_of<Mlp>(shape, {}, SGD{.lr = 0.1}));
+    const auto groups = thread_groups(1);
+    const auto net = std::make_shared<Mlp>();
+    ServerAccess access = lost_servers::access_to(servers, shape, {});
+    access.channel.path = net::RequestPath::tcp;
+    access.early_bytes = early_bytes;
+    const auto engine = lost_servers::engine_of(groups[0], net, access, SGD{.lr = 0.1});
+    tests::take_step(*engine, data_of(kBatch, 0), 1);
+    tests::Data bad = data_of(kBatch, 1);
+    bad.x[3][0] = NAN;
+    EXPECT_FALSE(tests::take_step(*engine, bad, 2).updated);
+    EXPECT_TRUE(tests::take_step(*engine, data_of(3, 2), 2, /*passes=*/4).updated);
+    results.push_back(net->parameters()[0].detach().clone());
+  }
+  EXPECT_TRUE(at::equal(results[0], results[1])) << results[1];
+}
+
 TEST(EarlyGradients, ALossOfAServerBeforeOrAfterThemCostsNothing) {
   const Shape shape{3, 2, 1};
   for (int victim = 0; victim < 3; ++victim)

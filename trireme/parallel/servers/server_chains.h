@@ -102,7 +102,7 @@ class ServerChains {
     return is_lost_ && is_lost_(server, place.incarnation);
   }
   // The connection to the process of a server that is in use.
-  net::RequestClient& client_of(int server) { return *process(server).client; }
+  std::shared_ptr<net::RequestClient> client_of(int server) { return process(server).client; }
   // A process has the task of a missing server again.
   void adopt(int server, const ServerPlace& place, Deadline deadline);
   // It is in use no more. A chain may then have no server left, until another one is adopted.
@@ -116,7 +116,7 @@ class ServerChains {
 
  private:
   struct Process {
-    std::unique_ptr<net::RequestClient> client;  // Null: it is not in use.
+    std::shared_ptr<net::RequestClient> client;  // Null: it is not in use.
     std::optional<ServerPlace> place;
   };
   // A call that this server did not answer, or that it alone could not carry out.

@@ -116,6 +116,8 @@ class ServerClient {
   // goes again with the push. From begin_early() to end_early().
   void gradient_is_complete(int parameter);
   void end_early();
+  // The step is given up: no push may count on what has gone.
+  void forget_early();
   int64_t sent_early() const { return sent_early_; }  // The pieces that have gone so until now.
 
   // For workers that compute each step together, and agree on it among themselves: the servers
@@ -205,7 +207,6 @@ class ServerClient {
   struct Early;
   void send_early(size_t link);
   const servers::SentEarly* sent_early_to(const Link& link) const;
-  void forget_early();
   servers::ServerRequest request_of(servers::ServerCall call, const Link& link) const;
   servers::ServerRequest waiting_request(servers::ServerCall call) const;
   net::Message gradients_for(const Link& link, servers::ServerRequest request,

@@ -26,7 +26,7 @@ void ServerClient::Early::send_on(const std::stop_token& stop) {
     try {
       const Deadline deadline = Deadline::after(patience);
       of.replies.push_back(of.client->start(job.message, net::into({}), deadline, "push"));
-    } catch (const Error&) {  // The push brings all, and meets the same error.
+    } catch (const std::exception&) {  // The push brings all, and meets the same error.
       of.has_failed = true;
     }
     lock.lock();
@@ -41,12 +41,13 @@ void ServerClient::Early::wait() {
 }
 
 void ServerClient::begin_early(bool together, Milliseconds patience) {
+  forget_early();
   if (options_.early_bytes == 0 || compressed_) return;
   std::vector<Early::OfLink> links;
   for (const Link* const link : chains_.all()) {
-    net::RequestClient& client = chains_.client_of(link->server);
-    if (client.path() != net::RequestPath::tcp) continue;
-    links.push_back({.shard = link->shard, .server = link->server, .client = &client});
+    std::shared_ptr<net::RequestClient> client = chains_.client_of(link->server);
+    if (client->path() != net::RequestPath::tcp) continue;
+    links.push_back({.shard = link->shard, .server = link->server, .client = std::move(client)});
     links.back().sent.pieces.resize(pieces_of(link->shard).size());
   }
   if (links.empty()) return;
@@ -117,10 +118,11 @@ void ServerClient::end_early() {
     of.sent.attempt = early_->attempt;
     for (net::PendingReply& reply : of.replies) try {
         reply.wait(deadline);
-      } catch (const Error&) {
+      } catch (const std::exception&) {
         of.has_failed = true;
       }
     of.replies.clear();
+    of.client.reset();
   }
 }
 

@@ -4,6 +4,7 @@
 #include <trireme/parallel/servers/server_client_impl.h>
 #include <condition_variable>
 #include <deque>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -14,7 +15,8 @@ namespace trireme {
 struct ServerClient::Early {
   struct OfLink {
     int shard = 0, server = 0;
-    net::RequestClient* client = nullptr;
+    // Rows of tables may be wanted in backward, and a call for them may find the server lost.
+    std::shared_ptr<net::RequestClient> client = {};
     servers::SentEarly sent = {};
     std::vector<size_t> waiting = {};  // Pieces that are complete and have not gone.
     int64_t bytes = 0;                 // Of those.

@@ -18,6 +18,7 @@ namespace trireme {
 double ServerEngine::backward_sum(const Batch& batch, int passes) {
   double sum = 0;
   tables_.forget_step();  // The rows of a step that was abandoned.
+  client_->forget_early();
   passes_.compute(batch, passes, [&](const at::Tensor& loss, int64_t samples, bool is_last) {
     if (!loss.defined()) return;
     const double weight =

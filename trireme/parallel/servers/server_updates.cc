@@ -137,15 +137,16 @@ void ParameterServer::Impl::take_early(const ServerRequest& request, Push& push)
   if (request.text.empty()) return;
   const Json told = Json::parse(request.text).value("early", Json());
   if (told.is_null()) return;
-  const auto found = early.extract(request.worker);
-  if (found.empty() || found.mapped().id != id_of(request) ||
-      found.mapped().attempt != told.at("attempt").get<int64_t>() ||
-      found.mapped().count != told.at("count").get<int64_t>())
+  const auto found = early.find(request.worker);
+  // A push of a connection that broke may come while those of a later step are here.
+  if (found == early.end() || found->second.id != id_of(request) ||
+      found->second.attempt != told.at("attempt").get<int64_t>() ||
+      found->second.count != told.at("count").get<int64_t>())
     servers::refuse_call(
         fmt::format("server {} has not got the gradients that worker {} has sent "
                     "before its push of step {}",
                     options.server, request.worker, request.clock));
-  Early& all = found.mapped();
+  Early all = std::move(early.extract(found).mapped());
   for (size_t i = 0; i < all.gradients.size(); ++i)
     if (all.gradients[i] != nullptr) push.gradients[i] = all.gradients[i];
   facts.early_pieces += all.count;
