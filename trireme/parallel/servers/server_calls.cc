@@ -355,6 +355,12 @@ void ParameterServer::Impl::begin_generation(int next, int count) {
 
 bool ParameterServer::Impl::initialise(const net::Request& message) {
   const std::lock_guard lock(mutex);
+  if (being_restored)
+    throw Error(ErrorCode::corrupt, "parallel",
+                fmt::format("server {} has a part of the pieces of another one, and nobody has "
+                            "the rest",
+                            options.server),
+                "the job again, from its newest checkpoint");
   if (has_values) return false;
   for (size_t i = 0; i < shard.size(); ++i)
     std::memcpy(shard.data(i), message.tensors[i].data(), shard.bytes(i));
