@@ -43,6 +43,12 @@ struct EarlyWorker {
     for (int i = static_cast<int>(net.parameters().size()) - 1; i >= from; --i)
       client->gradient_is_complete(i);
   }
+  // A backward after which the gradients from this one on have gone.
+  void leave_early(int from, bool together = false) {
+    client->begin_early(together, Milliseconds(5000));
+    tell_complete(from);
+    client->end_early();
+  }
   double moved() const {
     const ServedNet before;
     const auto now = net.parameters(), then = before.parameters();
@@ -68,9 +74,7 @@ TEST(EarlyGradients, APushHasThoseThatWentBeforeAndTheOthers) {
       EarlyWorker worker(servers, shape, /*early_bytes=*/1);
       for (int from = 0; from <= 4; ++from) {  // All, some, none.
         worker.set_gradients(-1);
-        worker.client->begin_early(/*together=*/false, Milliseconds(5000));
-        worker.tell_complete(from);
-        worker.client->end_early();
+        worker.leave_early(from);
         if (from % 2 == 0) {
           worker.client->push_pull(kBatch, soon());
         } else {
@@ -92,9 +96,7 @@ TEST(EarlyGradients, AHoldHasThemToo) {
   EarlyWorker worker(servers, shape, 1);
   for (int step = 1; step <= 4; ++step) {
     worker.set_gradients(-1);
-    worker.client->begin_early(/*together=*/true, Milliseconds(5000));
-    worker.tell_complete(step % 3);
-    worker.client->end_early();
+    worker.leave_early(step % 3, /*together=*/true);
     worker.client->hold(kBatch, soon());
     worker.client->follow(worker.client->next_update(1), soon());
     EXPECT_NEAR(worker.moved(), step, 1e-9);
@@ -117,6 +119,24 @@ TEST(EarlyGradients, OneThatChangesAfterItWentGoesAgain) {
   EXPECT_NEAR(worker.moved(), 1, 1e-9);
 }
 
+TEST(EarlyGradients, APushThatFailedIsMadeAgainWithAll) {
+  const Shape shape{2, 1, 1};
+  MortalServers servers(
+      2, lost_servers::options_of<ServedNet>(shape, {Consistency::async}, SGD{.lr = 1}));
+  EarlyWorker worker(servers, shape, 1);
+  for (int step = 1; step <= 20; ++step) {
+    worker.set_gradients(-1);
+    worker.leave_early(1);
+    try {  // It may reach one server, both, or none.
+      worker.client->push(kBatch, Deadline::after(Milliseconds(0)));
+    } catch (const Error&) {
+      worker.client->push(kBatch, soon());
+    }
+    worker.client->pull(soon());
+    EXPECT_NEAR(worker.moved(), step, 1e-9);
+  }
+}
+
 TEST(EarlyGradients, ThoseOfAStepThatIsGivenUpDoNotCount) {
   const Shape shape{2, 1, 1};
   MortalServers servers(
@@ -124,14 +144,10 @@ TEST(EarlyGradients, ThoseOfAStepThatIsGivenUpDoNotCount) {
   EarlyWorker worker(servers, shape, 1);
   for (int given_up = 0; given_up < 2; ++given_up) {
     worker.set_gradients(-7);
-    worker.client->begin_early(false, Milliseconds(5000));
-    worker.tell_complete(1);
-    worker.client->end_early();
+    worker.leave_early(1);
   }
   worker.set_gradients(-1);
-  worker.client->begin_early(false, Milliseconds(5000));
-  worker.tell_complete(2);
-  worker.client->end_early();
+  worker.leave_early(2);
   worker.client->push_pull(kBatch, soon());
   EXPECT_NEAR(worker.moved(), 1, 1e-9);
   worker.client->push_pull(kBatch, soon());  // None goes early.
@@ -145,9 +161,7 @@ TEST(EarlyGradients, AStepAfterOneThatWasGivenUpNeedNotSendAny) {
       2, lost_servers::options_of<ServedNet>(shape, {Consistency::async}, SGD{.lr = 1}));
   EarlyWorker worker(servers, shape, 1);
   worker.set_gradients(-7);
-  worker.client->begin_early(false, Milliseconds(5000));
-  worker.tell_complete(1);
-  worker.client->end_early();
+  worker.leave_early(1);
   worker.client->forget_early();
   worker.set_gradients(-1);
   worker.client->push_pull(kBatch, soon());
@@ -204,9 +218,7 @@ TEST(EarlyGradients, InsideAHostNothingGoesEarly) {
       2, lost_servers::options_of<ServedNet>(shape, {Consistency::async}, SGD{.lr = 1}));
   EarlyWorker worker(servers, shape, 1, net::RequestPath::automatic);
   worker.set_gradients(-1);
-  worker.client->begin_early(false, Milliseconds(5000));
-  worker.tell_complete();
-  worker.client->end_early();
+  worker.leave_early(0);
   worker.client->push_pull(kBatch, soon());
   EXPECT_NEAR(worker.moved(), 1, 1e-9);
   EXPECT_EQ(worker.client->sent_early(), 0);

@@ -2,37 +2,21 @@
 #include <trireme/plan/consistency_change.h>
 
 namespace trireme::plan {
-namespace {
-
-Json json_of(const ConsistencyOptions& options) {
-  return {{"consistency", to_string(options.consistency)},
-          {"staleness", options.staleness},
-          {"backup_workers", options.backup_workers}};
-}
-
-ConsistencyOptions consistency_from(const Json& json) {
-  return {consistency_from_string(json.at("consistency").get<std::string>()),
-          json.at("staleness").get<int>(), json.at("backup_workers").get<int>()};
-}
-
-}  // namespace
 
 Json ConsistencyRequest::to_json() const {
-  Json json = json_of(options);
-  json["id"] = id;
-  return json;
+  return {{"id", id}, {"options", plan::to_json(options)}};
 }
 
 ConsistencyRequest ConsistencyRequest::from_json(const Json& json) {
-  return {json.at("id").get<std::string>(), consistency_from(json)};
+  return {json.at("id").get<std::string>(), consistency_in(json.at("options"))};
 }
 
 Json ConsistencyAnswer::to_json() const {
-  return {{"id", id}, {"before", json_of(before)}, {"refused", refused}, {"remedy", remedy}};
+  return {{"id", id}, {"before", plan::to_json(before)}, {"refused", refused}, {"remedy", remedy}};
 }
 
 ConsistencyAnswer ConsistencyAnswer::from_json(const Json& json) {
-  return {json.at("id").get<std::string>(), consistency_from(json.at("before")),
+  return {json.at("id").get<std::string>(), consistency_in(json.at("before")),
           json.at("refused").get<std::string>(), json.at("remedy").get<std::string>()};
 }
 

@@ -45,6 +45,17 @@ Consistency consistency_from_string(std::string_view name) {
                      "sync, async, stale or delay_compensated");
 }
 
+Json to_json(const ConsistencyOptions& options) {
+  return {{"consistency", to_string(options.consistency)},
+          {"staleness", options.staleness},
+          {"backup_workers", options.backup_workers}};
+}
+
+ConsistencyOptions consistency_in(const Json& json) {
+  return {consistency_from_string(json.at("consistency").get<std::string>()),
+          json.at("staleness").get<int>(), json.at("backup_workers").get<int>()};
+}
+
 void check(const ConsistencyOptions& options, int workers) {
   if (options.staleness < 0)
     refuse_consistency(fmt::format("ps.staleness is {}", options.staleness), "0 or more");
@@ -208,9 +219,7 @@ std::string PushClock::reason_to_wait(int worker) const {
 }
 
 Json PushClock::to_json() const {
-  return {{"consistency", to_string(options_.consistency)},
-          {"staleness", options_.staleness},
-          {"backup_workers", options_.backup_workers},
+  return {{"options", plan::to_json(options_)},
           {"next", to_json_of(next_)},
           {"left", to_json_of(left_)},
           {"step", step_},
@@ -219,9 +228,7 @@ Json PushClock::to_json() const {
 }
 
 PushClock PushClock::from_json(const Json& json) {
-  PushClock clock({consistency_from_string(json["consistency"].get<std::string>()),
-                   json["staleness"], json["backup_workers"]},
-                  /*workers=*/0);
+  PushClock clock(consistency_in(json["options"]), /*workers=*/0);
   clock.next_ = clocks_in(json["next"]);
   clock.left_ = clocks_in(json["left"]);
   clock.step_ = json["step"];

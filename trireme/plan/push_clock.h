@@ -40,6 +40,8 @@ struct ConsistencyOptions {
   bool operator==(const ConsistencyOptions&) const = default;
 };
 config::Rows rows_of(const ConsistencyOptions*);  // ps_options.cc
+Json to_json(const ConsistencyOptions& options);
+ConsistencyOptions consistency_in(const Json& json);  // Throws Error, nlohmann's errors.
 // Throws Error(invalid_argument) naming the option: a bound below 0, backup workers without sync,
 // or as many as there are workers.
 void check(const ConsistencyOptions& options, int workers);

@@ -57,6 +57,7 @@ struct ParameterServer::Impl {
     int64_t lease = -1;
     double loss = 0;
     std::vector<double> rates = {};
+    Json early = {};  // The attempt and the number of gradients that have come before; null: none.
     // The parameters with which its gradients were computed; the values are for delay
     // compensation.
     int64_t from = 0;
@@ -108,7 +109,7 @@ struct ParameterServer::Impl {
   // server_updates.cc: from pushes to updates.
   void hold(const servers::ServerRequest& request, const net::Request& message);
   void hold_early(const servers::ServerRequest& request, const net::Request& message);
-  void take_early(const servers::ServerRequest& request, Push& push);
+  void take_early(const servers::PushId& id, Push& push);
   void push(const servers::ServerRequest& request, const net::Request& message);
   Gradients gradients_in(const net::Request& message, std::shared_ptr<void>& held_by) const;
   net::TensorNote note_of_gradient(size_t piece) const;

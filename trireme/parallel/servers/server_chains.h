@@ -85,10 +85,15 @@ class ServerChains {
       try {
         return operation();
       } catch (const Unreachable& unreachable) {
+        ++failures_;
         settle(unreachable, deadline);
+      } catch (...) {
+        ++failures_;
+        throw;
       }
     }
   }
+  int64_t failures() const { return failures_; }  // The tries of operations that failed.
   // In an operation: another worker has called the next server of the chain as the clock, so the
   // job has lost the one that this worker calls. Waits until this worker hears of it.
   [[noreturn]] void leave_deposed_clock() const;
@@ -147,8 +152,9 @@ class ServerChains {
   const IsServerLost is_lost_;
   const WhyServerLost why_lost_;
   const std::function<void()> look_;  // Throws if the job does not go on. It may be empty.
-  std::vector<Process> processes_;    // [server]
-  std::vector<Chain> chains_;         // [server whose pieces they are]
+  int64_t failures_ = 0;
+  std::vector<Process> processes_;  // [server]
+  std::vector<Chain> chains_;       // [server whose pieces they are]
 };
 
 }  // namespace trireme::servers

@@ -193,7 +193,8 @@ net::Message ServerClient::gradients_for(const Link& link, ServerRequest request
                                          const std::string& text) const {
   net::Message message;
   const auto& pieces = pieces_of(link.shard);
-  const servers::SentEarly* const early = request.samples > 0 ? sent_early_to(link) : nullptr;
+  const servers::SentEarly* const early =
+      request.samples > 0 ? sent_early_to(link, request.clock) : nullptr;
   for (size_t i = 0; i < pieces.size(); ++i) {
     const bool goes = request.samples > 0 && !(early && early->pieces[i]);
     message.tensors.push_back(goes ? gradient_of(link.shard, i) : net::Message::Tensor{});

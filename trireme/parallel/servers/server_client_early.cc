@@ -55,6 +55,7 @@ void ServerClient::begin_early(bool together, Milliseconds patience) {
   early_->links = std::move(links);
   early_->complete.assign(parameters_.size(), false);
   early_->step = together ? newest_ + 1 : clock_;
+  early_->failures = chains_.failures();
   early_->patience = patience;
   ++early_->attempt;
   early_->is_open = early_->counts = true;
@@ -126,8 +127,11 @@ void ServerClient::end_early() {
   }
 }
 
-const servers::SentEarly* ServerClient::sent_early_to(const Link& link) const {
-  if (!early_ || !early_->counts || early_->is_open) return nullptr;
+// A push that is made again has all gradients.
+const servers::SentEarly* ServerClient::sent_early_to(const Link& link, int64_t step) const {
+  if (!early_ || !early_->counts || early_->is_open || early_->step != step ||
+      early_->failures != chains_.failures())
+    return nullptr;
   for (const Early::OfLink& of : early_->links)
     if (of.shard == link.shard && of.server == link.server)
       return of.has_failed || of.sent.count == 0 ? nullptr : &of.sent;

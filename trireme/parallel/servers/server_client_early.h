@@ -35,7 +35,7 @@ struct ServerClient::Early {
 
   std::vector<OfLink> links;
   std::vector<bool> complete;  // [parameter]
-  int64_t step = 0, attempt = 0;
+  int64_t step = 0, attempt = 0, failures = 0;
   bool is_open = false;      // Backward runs.
   bool counts = false;       // The next push may leave out what has gone.
   Milliseconds patience{0};  // For one message, and for all answers.

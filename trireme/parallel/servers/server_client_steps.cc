@@ -199,12 +199,9 @@ void ServerClient::prepare_gradients(int64_t samples) {
 
 void ServerClient::push(int64_t samples, Deadline deadline) {
   prepare_gradients(samples);
-  int tries = 0;
   chains_.without_the_lost(deadline, [&] {
-    if (tries++ > 0) forget_early();
     push_to_all(request_of(ServerCall::push, chains_.first(0)), samples, {}, deadline);
   });
-  forget_early();
   ++clock_;
   if (compressed_ && samples > 0) compressed_->commit();
 }
@@ -212,14 +209,11 @@ void ServerClient::push(int64_t samples, Deadline deadline) {
 Json ServerClient::push_and_pull(int64_t samples, const std::string& text, const std::string& wish,
                                  Deadline deadline) {
   prepare_gradients(samples);
-  int tries = 0;
   Json told = chains_.without_the_lost(deadline, [&] {
-    if (tries++ > 0) forget_early();
     return take_answer_of_clock(
         push_to_all(waiting_request(ServerCall::push_pull), samples, text, deadline), wish,
         deadline);
   });
-  forget_early();
   if (compressed_ && samples > 0) compressed_->commit();
   return told;
 }

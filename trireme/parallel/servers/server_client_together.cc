@@ -13,15 +13,12 @@ void ServerClient::hold(int64_t samples, Deadline deadline) {
       gradient = gradient.contiguous();
   if (compressed_ && samples > 0) compressed_->encode(parameters_);
   unsettled_ = newest_ + 1;
-  int tries = 0;
   chains_.without_the_lost(deadline, [&] {
-    if (tries++ > 0) forget_early();  // A push that is made again has all gradients.
     ask(
         "push", chains_.all(), deadline,
         [&](const Link& link) { return held_message(link, newest_ + 1, samples, {}); },
         [](const Link&) { return true; });
   });
-  forget_early();
 }
 
 servers::ServerUpdate ServerClient::next_update(int workers) const {

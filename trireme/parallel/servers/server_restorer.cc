@@ -40,17 +40,15 @@ void ServerRestorer::restore(ServerClient& client, Group& group, Deadline deadli
 
 void use_those_of_first(ServerClient& client, Group& group, Deadline deadline,
                         const std::function<void()>& before) {
-  if (before)
-    found_by_first_in_time(group, [&] {
-      before();
-      return Json();
-    });
-  const Json of_first = found_by_first(group, [&] {
+  const auto in_use = [&] {
+    if (before) before();
     Json all = Json::array();
     for (const std::optional<ServerPlace>& each : client.in_use())
       all.push_back(each ? Json{each->endpoint.describe(), each->incarnation} : Json());
     return all;
-  });
+  };
+  const Json of_first =
+      before ? found_by_first_in_time(group, in_use) : found_by_first(group, in_use);
   if (group.rank() == 0) return;
   ServerPlaces places;
   for (const Json& each : of_first)

@@ -110,6 +110,7 @@ ParameterServer::Impl::Push ParameterServer::Impl::push_in(const ServerRequest& 
   push.lease = told.value("lease", int64_t{-1});
   push.loss = told.value("loss", 0.0);
   push.rates = told.value("rates", std::vector<double>());
+  push.early = told.value("early", Json());
   return push;
 }
 
@@ -133,19 +134,17 @@ void ParameterServer::Impl::hold_early(const ServerRequest& request, const net::
 
 // The push has the gradients that did not come early, and says how many did. A push that is made
 // again has them all.
-void ParameterServer::Impl::take_early(const ServerRequest& request, Push& push) {
-  if (request.text.empty()) return;
-  const Json told = Json::parse(request.text).value("early", Json());
-  if (told.is_null()) return;
-  const auto found = early.find(request.worker);
+void ParameterServer::Impl::take_early(const PushId& id, Push& push) {
+  if (push.early.is_null()) return;
+  const auto found = early.find(id.worker);
   // A push of a connection that broke may come while those of a later step are here.
-  if (found == early.end() || found->second.id != id_of(request) ||
-      found->second.attempt != told.at("attempt").get<int64_t>() ||
-      found->second.count != told.at("count").get<int64_t>())
+  if (found == early.end() || found->second.id != id ||
+      found->second.attempt != push.early.at("attempt").get<int64_t>() ||
+      found->second.count != push.early.at("count").get<int64_t>())
     servers::refuse_call(
         fmt::format("server {} has not got the gradients that worker {} has sent "
                     "before its push of step {}",
-                    options.server, request.worker, request.clock));
+                    options.server, id.worker, id.clock));
   Early all = std::move(early.extract(found).mapped());
   for (size_t i = 0; i < all.gradients.size(); ++i)
     if (all.gradients[i] != nullptr) push.gradients[i] = all.gradients[i];
@@ -161,9 +160,9 @@ void ParameterServer::Impl::hold(const ServerRequest& request, const net::Reques
   Push push = push_in(request, message);
   const std::lock_guard lock(mutex);
   check_worker(request);  // A generation may have begun since the call came.
-  take_early(request, push);
-  note_origin(request, push);
   const PushId id = id_of(request);
+  take_early(id, push);
+  note_origin(request, push);
   const auto is_its = [&](const PushId& other) {
     return other.generation == id.generation && other.worker == id.worker;
   };
@@ -179,7 +178,7 @@ void ParameterServer::Impl::push(const ServerRequest& request, const net::Reques
   Push push = push_in(request, message);
   const std::lock_guard lock(mutex);
   check_worker(request);
-  take_early(request, push);
+  take_early(id_of(request), push);
   note_origin(request, push);
   if (!has_values)
     throw Error(ErrorCode::invalid_argument, "parallel",

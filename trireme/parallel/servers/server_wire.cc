@@ -54,9 +54,7 @@ Json to_json(const ServerUpdate& update) {
   json.push_back(update.stopped
                      ? Json{update.stopped->limit, update.stopped->stop, update.stopped->regroup}
                      : Json());
-  json.push_back(update.mode ? Json{to_string(update.mode->consistency), update.mode->staleness,
-                                    update.mode->backup_workers}
-                             : Json());
+  json.push_back(update.mode ? plan::to_json(*update.mode) : Json());
   return json;
 }
 
@@ -68,9 +66,7 @@ ServerUpdate update_in(const Json& json) {
   for (const Json& each : json.at(6)) update.counted.push_back(counted_in(each));
   if (const Json& stopped = json.at(7); !stopped.is_null())
     update.stopped = {stopped.at(0), stopped.at(1), stopped.at(2)};
-  if (const Json& mode = json.at(8); !mode.is_null())
-    update.mode = {plan::consistency_from_string(mode.at(0).get<std::string>()), mode.at(1),
-                   mode.at(2)};
+  if (const Json& mode = json.at(8); !mode.is_null()) update.mode = plan::consistency_in(mode);
   return update;
 }
 
