@@ -51,6 +51,7 @@ soak: setup-test build
 	TRIREME_SOAK=200 timeout 900 build/bin/test_membership --gtest_filter='ElasticCluster.*'
 	TRIREME_SOAK=200 timeout 900 .venv/bin/python tests/system/test_soak.py
 	TRIREME_SOAK=200 timeout 1800 .venv/bin/python tests/system/test_server_soak.py
+	TRIREME_SOAK=60 timeout 1800 .venv/bin/python tests/system/test_server_cluster.py
 
 install: build
 	cmake --install build --prefix $(PREFIX)

@@ -4,6 +4,7 @@
 #include <trireme/membership/cluster_spec.h>
 #include <trireme/membership/foreign_launchers.h>
 #include <trireme/membership/identity.h>
+#include <thread>
 
 #include "../base/expect_error.h"
 
@@ -86,6 +87,32 @@ TEST(TfConfig, WithoutAChiefWorker0CoordinatesAndOneWorkerAloneMeetsNobody) {
   EXPECT_TRUE(alone.is_chief);
   EXPECT_EQ(alone.workers, 1);
   EXPECT_FALSE(alone.rendezvous || alone.hosts_coordinator);
+}
+
+TEST(TfConfig, ItsWorkersMayChangeWhenTheEnvironmentSaysSo) {
+  const auto of = [](const std::string& role, const std::string& elastic) {
+    return resolve({{"TF_CONFIG", tf_config(role, "0")}, {"TRIREME_ELASTIC", elastic}});
+  };
+  const Identity chief = of("chief", "2:3"), worker = of("worker", "2:3");
+  ASSERT_TRUE(chief.elastic && worker.elastic);
+  EXPECT_EQ(worker.elastic->minimum, 2);
+  EXPECT_EQ(worker.elastic->launcher, 0);  // No launcher's end is the end of the job.
+  EXPECT_LT(chief.elastic->process, worker.elastic->process);
+  EXPECT_THAT(worker.describe(), HasSubstr("continues with 2 or more of its workers"));
+  std::this_thread::sleep_for(Milliseconds(2));
+  EXPECT_GT(of("worker", "2:3").elastic->process, worker.elastic->process);  // Another start.
+  EXPECT_FALSE(of("ps", "2:3").elastic);
+  EXPECT_THAT(refusal_of({{"TF_CONFIG", tf_config("chief", "0")}, {"TRIREME_ELASTIC", "2:4"}}),
+              AllOf(HasSubstr("TRIREME_ELASTIC=2:4"), HasSubstr("3 workers"), HasSubstr("MIN:3")));
+  // A scheduler that coordinates the workers needs the numbers, and is none of them.
+  const Identity scheduler = resolve({{"DMLC_ROLE", "scheduler"},
+                                      {"DMLC_PS_ROOT_URI", "127.0.0.1"},
+                                      {"DMLC_PS_ROOT_PORT", "9"},
+                                      {"DMLC_NUM_WORKER", "3"},
+                                      {"DMLC_NUM_SERVER", "1"},
+                                      {"TRIREME_ELASTIC", "1:3"}});
+  EXPECT_TRUE(scheduler.elastic);
+  EXPECT_FALSE(scheduler.is_worker());
 }
 
 TEST(TfConfig, AnEmptyOneDoesNotCountAndTriremesVariablesCountMore) {

@@ -42,7 +42,7 @@ TEST(Roster, TheFirstGenerationWaitsForAllThatAreWanted) {
   EXPECT_TRUE(roster.arrive(7, -1, kStart).empty());
   EXPECT_TRUE(roster.arrive(4, -1, kStart).empty());
   const Decisions decisions = roster.arrive(9, -1, kStart);
-  EXPECT_THAT(members(decisions), ElementsAre(7, 4, 9));  // The order in which they came.
+  EXPECT_THAT(members(decisions), ElementsAre(4, 7, 9));  // By their numbers.
   EXPECT_EQ(decisions.formed[0].number, 0);
   EXPECT_EQ(decisions.formed[0].step, -1);
 }

@@ -61,9 +61,15 @@ void set_threads(const Config& config, const ResolvedStrategy& strategy, int loc
 }
 
 // Servers keep the model, so a job with servers need not end with a worker.
-void let_workers_come_and_go(TrainArguments& arguments, const Config& config) {
+void let_workers_come_and_go(TrainArguments& arguments, const Config& config, int workers) {
   if (arguments.elastic.empty() && config.trainer.ps.servers > 0)
-    arguments.elastic = fmt::format("1:{}", arguments.workers.value_or(1));
+    arguments.elastic = fmt::format("1:{}", workers);
+}
+
+// The tasks of a cluster find the numbers of an elastic job in their environment.
+void hand_on_to_task(const membership::Elastic& elastic) {
+  setenv("TRIREME_ELASTIC", fmt::format("{}:{}", elastic.minimum, elastic.maximum).c_str(), 1);
+  setenv("TRIREME_UNIT", std::to_string(elastic.unit).c_str(), 1);
 }
 
 // Refuses --ps beside another number in --set. A number in the file is what --ps replaces.
@@ -179,7 +185,7 @@ int train_reference(TrainArguments arguments, const Config& disturbed,
   arguments.quiet = true;
   arguments.json = false;
   const Config config = load_config(arguments.source);
-  let_workers_come_and_go(arguments, config);
+  let_workers_come_and_go(arguments, config, arguments.workers.value_or(1));
   require_writable_folder(checkpoint_dir(config));
   return supervise_workers(arguments, config,
                            check_with_workers(config, arguments.workers.value_or(1)));
@@ -224,10 +230,16 @@ void check_launch(const TrainArguments& arguments, const Config& config,
                 fmt::format("--workers {} contradicts the launcher, which started {}",
                             *arguments.workers, identity.workers),
                 "leave --workers to the launcher");
-  if (elastic && launched)
+  const bool in_cluster = membership::is_cluster(identity.launcher);
+  if (elastic && launched && !in_cluster)
     throw Error(ErrorCode::invalid_argument, "cli",
                 "--elastic under another launcher: workers are replaced by trireme train itself",
-                "trireme train ... --elastic, started by itself");
+                "trireme train ... --elastic, started by itself or by a cluster (docs/roles.md)");
+  if (elastic && in_cluster && elastic->maximum != identity.workers)
+    throw Error(ErrorCode::invalid_argument, "cli",
+                fmt::format("--elastic {}:{}, but the cluster has {} workers", elastic->minimum,
+                            elastic->maximum, identity.workers),
+                fmt::format("--elastic MIN:{}, the same for every task", identity.workers));
   const bool can_regroup = config.world.backend == "auto" || config.world.backend == "shm" ||
                            config.world.backend == "tcp";
   if (elastic && !can_regroup)
@@ -328,7 +340,12 @@ int train(TrainArguments arguments) {
   const bool launched = identity.launcher != membership::Launcher::alone;
   if (!launched) membership::TokenFile::clear_abandoned(Environment::of_process());
   if (arguments.workers) require_workers(*arguments.workers);
-  if (!launched) let_workers_come_and_go(arguments, config);
+  if (arguments.elastic.empty() && identity.elastic && membership::is_cluster(identity.launcher))
+    arguments.elastic = fmt::format("{}:{}", identity.elastic->minimum, identity.elastic->maximum);
+  if (!launched)
+    let_workers_come_and_go(arguments, config, arguments.workers.value_or(1));
+  else if (membership::is_cluster(identity.launcher))
+    let_workers_come_and_go(arguments, config, identity.workers);
   const std::optional<membership::Elastic> elastic = elastic_in_units(arguments, config);
   check_launch(arguments, config, identity, elastic);
   check_evaluator(arguments, config, launched);
@@ -361,6 +378,7 @@ int train(TrainArguments arguments) {
   const bool has_roles = arguments.chief || arguments.evaluator;
   if (!launched && (workers > 1 || arguments.node.nodes > 1 || elastic || has_roles))
     return supervise_workers(arguments, config, strategy);
+  if (elastic) hand_on_to_task(*elastic);
   set_threads(config, strategy, launched ? std::max(1, identity.local_workers) : 1);
   become("trireme-worker", worker_arguments(arguments, config));
 }

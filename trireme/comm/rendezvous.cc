@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <numeric>
 #include <thread>
+#include <tuple>
 
 namespace trireme::comm {
 namespace {
@@ -21,6 +22,7 @@ constexpr Milliseconds kTurnedAwayPause{100};
 // A newcomer waits until the others come to the end of a step, whatever they do now. When the
 // coordinator gives up, it says so.
 constexpr Milliseconds kUntilWanted{std::chrono::hours(24)};
+constexpr int kNodesOfACluster = 2;  // Two or more: their number is not known.
 
 }  // namespace
 
@@ -99,6 +101,7 @@ void Rendezvous::connect_side_task() {
 }
 
 Rendezvous::Found Rendezvous::find() {
+  if (coordinator_) return {coordinator_->endpoint(), token_};
   if (identity_.rendezvous && !identity_.hosts_coordinator && identity_.token)
     return {*identity_.rendezvous, *identity_.token};
   if (lookup_ && identity_.token)
@@ -128,9 +131,19 @@ net::Endpoint Rendezvous::start_coordinator(const std::string& token) {
   if (options_.heartbeat_timeout > Milliseconds(0))
     rules.heartbeat_timeout = options_.heartbeat_timeout;
   rules.straggler.factor = options_.straggler_factor;
+  std::optional<membership::RosterOptions> roster;
+  if (const auto& elastic = identity_.elastic)
+    roster = membership::RosterOptions{.minimum = elastic->minimum,
+                                       .maximum = elastic->maximum,
+                                       .target = elastic->maximum,
+                                       .first_timeout = options_.timeout,
+                                       .regroup_timeout = options_.timeout,
+                                       .refill_timeout = options_.timeout,
+                                       .nodes = kNodesOfACluster,
+                                       .unit = elastic->unit};
   try {
     coordinator_ = std::make_unique<membership::Coordinator>(
-        address_to_listen_at(), token, rules, std::nullopt, membership::LookAt(), identity_.roles);
+        address_to_listen_at(), token, rules, roster, membership::LookAt(), identity_.roles);
   } catch (const Error& error) {
     if (!identity_.rendezvous || error.code() != ErrorCode::io) throw;
     throw Error(ErrorCode::io, "comm",
@@ -250,6 +263,10 @@ std::optional<membership::Arrival::Place> Rendezvous::place_after(int64_t step,
 
 bool Rendezvous::arrive(int64_t step, const std::string& reason) {
   phases_->set(Phase::connecting, step);
+  if (membership::is_cluster(identity_.launcher) && token_.empty()) {
+    std::tie(identity_.rendezvous, token_) = find();
+    identity_.token = token_;
+  }
   const auto place = place_after(step, reason);
   if (!place) return false;
   identity_.rendezvous = arrival_->coordinator();
@@ -294,12 +311,31 @@ Json Rendezvous::generations() const {
 bool Rendezvous::finish_wanted() const {
   if (!member_) return false;
   if (identity_.is_worker() || !coordinator_) return member_->finish_wanted();
+  if (identity_.elastic) return all_workers_have_ended();
   if (const auto lost = coordinator_->first_lost())
     throw Error(ErrorCode::peer_lost, "comm", lost->describe(), "start the job again");
   if (const auto failure = coordinator_->ended()) throw failure->error();
   for (int worker = 0; worker < identity_.workers; ++worker)
     if (!coordinator_->said_goodbye(worker)) return false;
   return true;
+}
+
+// Other processes may get the tasks of lost workers, so these are waited for.
+bool Rendezvous::all_workers_have_ended() const {
+  if (const auto failure = coordinator_->failure()) throw failure->error();
+  if (!coordinator_->other_workers_ended()) {
+    alone_since_.reset();
+    return false;
+  }
+  if (coordinator_->is_finishing()) return true;
+  const auto now = std::chrono::steady_clock::now();
+  if (now - alone_since_.value_or(now) > options_.timeout)
+    throw Error(ErrorCode::peer_lost, "comm",
+                fmt::format("no worker is there, and none came within {}",
+                            format_duration(options_.timeout)),
+                "run the job again; it continues from its last checkpoint");
+  if (!alone_since_) alone_since_ = now;
+  return false;
 }
 
 double Rendezvous::coordinator_cpu_seconds() const {

@@ -85,6 +85,7 @@ class Rendezvous {
   std::optional<membership::Arrival::Place> place_after(int64_t step, const std::string& reason);
   membership::Coordinator* hosted() const;
   void wait_for_side_tasks(const membership::Coordinator& at_work) const;
+  bool all_workers_have_ended() const;
   bool is_alone() const;
   bool all_on_this_host() const { return identity_.local_workers == identity_.workers; }
   bool meets_by_file() const;
@@ -96,6 +97,8 @@ class Rendezvous {
   WorldOptions options_;
   // The coordinator, if this process is the rendezvous (rank 0 of torchrun and mpirun).
   std::unique_ptr<membership::Coordinator> coordinator_;
+  // Since then this process coordinates an elastic job that has no worker.
+  mutable std::optional<std::chrono::steady_clock::time_point> alone_since_;
   // These five are for elastic jobs. `standby_` takes over if the job's coordinator is lost.
   std::optional<watch::OrphanWatch> orphan_watch_;
   std::unique_ptr<membership::Coordinator> standby_;

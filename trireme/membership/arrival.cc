@@ -130,8 +130,9 @@ struct Arrival::Impl {
             fmt::format("the coordinator at {} {}, and no other may take over in a job on several "
                         "nodes without etcd",
                         coordinator.describe(), why),
-            "run the job again, and it continues from its last checkpoint; with --rendezvous "
-            "etcd://HOST:PORT/NAME it continues without that host"};
+            "run the job again, and it continues from its last checkpoint; a job of `trireme "
+            "launch` or `trireme train` with --rendezvous etcd://HOST:PORT/NAME continues without "
+            "that host"};
   }
 
   template <typename Ready>

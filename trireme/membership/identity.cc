@@ -9,6 +9,7 @@
 #include <trireme/membership/variables.h>
 #include <unistd.h>
 #include <charconv>
+#include <chrono>
 
 namespace trireme::membership {
 namespace {
@@ -67,6 +68,40 @@ Identity of_side_task(const Environment& environment, const std::string& role) {
   return identity;
 }
 
+std::optional<Elastic> elastic_from(const Environment& environment) {
+  const auto text = environment.get("TRIREME_ELASTIC");
+  if (!text) return std::nullopt;
+  Elastic elastic = parse_elastic(*text, "environment variable TRIREME_ELASTIC");
+  elastic.unit = environment.get_int("TRIREME_UNIT").value_or(1);
+  check_units(elastic.unit, "TRIREME_UNIT", elastic.minimum, elastic.maximum, elastic.maximum);
+  return elastic;
+}
+
+// The number of this start of a worker, which no launcher numbers. A later start of the same task
+// has another number, and the numbers of the tasks have the tasks' order.
+int64_t process_by_the_clock(int worker) {
+  constexpr int64_t kLatest = int64_t{1} << 42;  // In the year 2109.
+  const auto since_1970 = std::chrono::system_clock::now().time_since_epoch();
+  return worker * kLatest +
+         std::chrono::duration_cast<std::chrono::milliseconds>(since_1970).count();
+}
+
+// A cluster's own means replace a worker that is lost, or do not. All tasks of the job have the
+// same variables.
+void let_workers_of_cluster_change(const Environment& environment, Identity& identity) {
+  const auto elastic = elastic_from(environment);
+  const bool has_others = identity.workers > 1 || identity.rendezvous;
+  if (!elastic || !has_others || !(identity.is_worker() || identity.hosts_coordinator)) return;
+  if (elastic->maximum != identity.workers)
+    throw Error(ErrorCode::invalid_argument, "membership",
+                fmt::format("environment variable TRIREME_ELASTIC={}:{}, but the cluster has {} "
+                            "workers",
+                            elastic->minimum, elastic->maximum, identity.workers),
+                fmt::format("MIN:{}", identity.workers));
+  identity.elastic = elastic;
+  identity.elastic->process = process_by_the_clock(identity.worker);
+}
+
 Identity from_trireme(const Environment& environment) {
   const std::string role = environment.get("TRIREME_ROLE").value_or(kWorkerRole);
   // A role of the user's own may have the name too; its tasks are no workers.
@@ -80,14 +115,10 @@ Identity from_trireme(const Environment& environment) {
       {"TRIREME_WORKER", "TRIREME_WORKERS", "TRIREME_LOCAL_WORKER", "TRIREME_LOCAL_WORKERS"},
       identity);
   identity.generation = environment.get_int("TRIREME_GENERATION").value_or(0);
-  if (const auto text = environment.get("TRIREME_ELASTIC")) {
-    identity.elastic = parse_elastic(*text, "environment variable TRIREME_ELASTIC");
+  if ((identity.elastic = elastic_from(environment))) {
     const auto process = environment.get_int64("TRIREME_PROCESS");
     if (!process) throw missing("TRIREME_PROCESS", "TRIREME_ELASTIC");
     identity.elastic->process = *process;
-    identity.elastic->unit = environment.get_int("TRIREME_UNIT").value_or(1);
-    check_units(identity.elastic->unit, "TRIREME_UNIT", identity.elastic->minimum,
-                identity.elastic->maximum, identity.elastic->maximum);
     identity.elastic->launcher = environment.get_int("TRIREME_LAUNCHER").value_or(0);
     if (const auto grace = environment.get_int64("TRIREME_LAUNCHER_GRACE_MS"))
       identity.elastic->launcher_grace = saturated(Milliseconds(*grace));
@@ -190,6 +221,11 @@ std::optional<std::string> token_from(const Environment& environment) {
   return std::nullopt;
 }
 
+bool is_cluster(Launcher launcher) {
+  return launcher == Launcher::tf_config || launcher == Launcher::dmlc ||
+         launcher == Launcher::slurm;
+}
+
 Identity resolve_identity(const Environment& environment) {
   const auto any_of = [&](const char* one, const char* other) {
     return environment.get(one) || environment.get(other);
@@ -210,6 +246,7 @@ Identity resolve_identity(const Environment& environment) {
   } else if (any_of("PMI_RANK", "PMI_SIZE")) {
     identity = from_mpich(environment);
   }
+  if (is_cluster(identity.launcher)) let_workers_of_cluster_change(environment, identity);
   if (identity.is_worker()) identity.task.index = identity.worker;
   identity.token = token_from(environment);
   return identity;
@@ -251,6 +288,8 @@ std::string Identity::describe() const {
     text += fmt::format("; the coordinator's address is published in the store at {}",
                         agent_store->describe());
   if (hosts_coordinator) text += "; this process runs the coordinator";
+  if (elastic && is_cluster(launcher))
+    text += fmt::format("; the job continues with {} or more of its workers", elastic->minimum);
   if (!roles.empty()) text += fmt::format("; the job may have {} besides", roles.describe());
   return text + (token ? "; job token given" : "; no job token given");
 }

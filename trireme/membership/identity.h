@@ -13,12 +13,16 @@ namespace trireme::membership {
 
 enum class Launcher { alone, trireme, torchrun, mpirun, tf_config, dmlc, slurm };
 
+// Whether a cluster's own means start and replace the tasks: tf_config, dmlc and slurm. There an
+// elastic job has its coordinator in one of its tasks (Identity::hosts_coordinator).
+bool is_cluster(Launcher launcher);
+
 // The numbers of workers that an elastic job may have, and this process's part in it (roster.h).
 struct Elastic {
   int minimum = 1, maximum = 1;
-  int unit = 1;  // The number of workers that come and go together (units.h).
-  int64_t process = 0;
-  int launcher = 0;  // The launcher's process id; 0: unknown.
+  int unit = 1;         // The number of workers that come and go together (units.h).
+  int64_t process = 0;  // This start of the worker. In a cluster it comes from the clock.
+  int launcher = 0;     // The launcher's process id; 0: unknown.
   // The time for which this process continues without its launcher (watch/orphan_watch.h); empty:
   // to the end of the job.
   std::optional<Milliseconds> launcher_grace;
@@ -69,6 +73,8 @@ struct Identity {
 //                   TORCHELASTIC_*
 //   mpirun          OMPI_COMM_WORLD_* (OpenMPI); PMI_RANK, PMI_SIZE and MPI_LOCAL* (MPICH)
 //   srun            SLURM_STEP_*, SLURM_PROCID, of a step with several tasks
+// TFJob, DMLC and srun also read TRIREME_ELASTIC=MIN:N for the N workers of the cluster, and
+// TRIREME_UNIT.
 // Throws Error(invalid_argument) naming the variable that is missing, malformed or out of range,
 // or a token file that others may read.
 Identity resolve_identity(const Environment& environment);

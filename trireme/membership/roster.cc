@@ -42,7 +42,6 @@ Roster::Decisions Roster::arrive(Process process, int64_t step, Time now) {
   entry.state = State::waiting;
   entry.is_done = false;
   entry.step = step;
-  entry.arrival = arrivals_++;
   if (was_working) ending_ = true;
   return decide(now);
 }
@@ -98,7 +97,7 @@ bool Roster::is_waiting(Process process) const {
   return found != processes_.end() && found->second.state == State::waiting;
 }
 
-// Only the order of waiting processes by step and by arrival counts. Times count by their age, up
+// Only the order of waiting processes by step counts. Times count by their age, up
 // to the longest time-out.
 std::string Roster::state_key(Time now) const {
   const std::vector<Process> waiting = in_state(State::waiting);
@@ -122,10 +121,8 @@ std::string Roster::state_key(Time now) const {
     key += fmt::format("; {} {} {}", process, static_cast<int>(entry.state), entry.worker);
     if (options_.unit > 1) key += fmt::format(" {:d}", entry.is_done);
     if (entry.state != State::waiting) continue;
-    key += fmt::format(
-        " {} {} {}", entry.step < 0,
-        count_waiting([&](const Entry& other) { return other.step < entry.step; }),
-        count_waiting([&](const Entry& other) { return other.arrival < entry.arrival; }));
+    key += fmt::format(" {} {}", entry.step < 0,
+                       count_waiting([&](const Entry& other) { return other.step < entry.step; }));
     if (options_.unit > 1) key += fmt::format(" {}", entry.position);
   }
   return key;
@@ -264,7 +261,7 @@ std::vector<Roster::Process> Roster::by_newest_state(Decisions& decisions) {
   std::vector<Process> members = in_state(State::waiting);
   std::ranges::sort(members, {}, [this](Process process) {
     const Entry& entry = processes_.at(process);
-    return std::tuple(-entry.step, entry.worker < 0, entry.worker, entry.arrival);
+    return std::tuple(-entry.step, entry.worker < 0, entry.worker, process);
   });
   while (static_cast<int>(members.size()) > options_.target) {
     const Process surplus = members.back();
@@ -281,7 +278,7 @@ std::vector<Roster::Process> Roster::in_units(Decisions& decisions) {
   std::vector<UnitCandidate> waiting;
   for (const auto& [process, entry] : processes_)
     if (entry.state == State::waiting)
-      waiting.push_back({process, entry.worker, entry.position, entry.step, entry.arrival});
+      waiting.push_back({process, entry.worker, entry.position, entry.step});
   auto [members, left_over] = fill_units(waiting, options_.unit, options_.target);
   int surplus = static_cast<int>(waiting.size()) - options_.target;
   for (; surplus > 0 && !left_over.empty(); left_over.pop_back()) {

@@ -29,7 +29,7 @@ struct RosterOptions {
   // Once no member is at work, fewer than `minimum` processes wait this long for more.
   std::chrono::milliseconds refill_timeout{60000};
   // The number of launchers. With several, only a process that holds the claim may replace a lost
-  // coordinator.
+  // coordinator. A cluster counts as several: its tasks may be on several hosts.
   int nodes = 1;
   // If true, etcd decides which process coordinates (claim.h): only the holder of the claim forms
   // generations.
@@ -50,8 +50,8 @@ class Roster {
     struct Generation {
       int number = 0;
       // The members by worker number. Without units: those with the newest state first, then in
-      // the order of the generation before, newcomers last. With units: each survivor keeps its
-      // position in its unit, and newcomers fill the holes (units.h).
+      // the order of the generation before, newcomers last and by their numbers. With units: each
+      // survivor keeps its position in its unit, and newcomers fill the holes (units.h).
       std::vector<Process> members;
       int64_t step = -1;  // The committed steps of the newest state; -1: no member has a state.
       // The committed steps of each member's state, by worker number; -1: it has no state, or one
@@ -118,8 +118,7 @@ class Roster {
     int64_t step = -1;
     // Its number in the last generation; -1: it was not a member, or waits as a spare since.
     int worker = -1;
-    int position = -1;  // The position in a unit that it had last; -1: none.
-    int64_t arrival = 0;
+    int position = -1;     // The position in a unit that it had last; -1: none.
     bool is_done = false;  // It has said goodbye.
   };
   std::vector<Process> in_state(State state) const;
@@ -138,7 +137,6 @@ class Roster {
   RosterOptions options_;
   std::map<Process, Entry> processes_;
   int generation_ = -1;
-  int64_t arrivals_ = 0;
   bool ending_ = true;        // The current generation is over, or ends after its step.
   bool interrupted_ = false;  // Its members were asked to come.
   bool finishing_ = false;    // A process said goodbye, or the job ends soon.

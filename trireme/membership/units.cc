@@ -69,7 +69,7 @@ UnitSeats fill_units(const std::vector<UnitCandidate>& waiting, int unit, int mo
     if (std::ranges::none_of(units, holds)) candidates.push_back(each);
   }
   std::ranges::sort(candidates, {}, [](const UnitCandidate& each) {
-    return std::tuple(-each.step, each.worker < 0, each.worker, each.arrival);
+    return std::tuple(-each.step, each.worker < 0, each.worker, each.process);
   });
   fill_holes(units, candidates,
              [](const UnitCandidate& each, int position) { return each.position == position; });

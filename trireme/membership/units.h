@@ -13,7 +13,6 @@ struct UnitCandidate {
   int worker = -1;    // Its number in the last generation; -1: it was not a member.
   int position = -1;  // The position in a unit that it had last; -1: it had none.
   int64_t step = -1;  // The committed steps of its state; -1: it has none.
-  int64_t arrival = 0;
 };
 
 struct UnitSeats {
@@ -26,7 +25,7 @@ struct UnitSeats {
 //   its position, and the units keep their order. If there are more than can be filled, those with
 //   the most holes are dissolved, of equal ones the last. A hole is filled by a process that had
 //   this position last, else by any other: members of dissolved units, then spares and newcomers.
-//   The newest state goes first, then the order of arrival. Processes that are left fill new
+//   The newest state goes first, then the smaller process number. Processes that are left fill new
 //   units.
 UnitSeats fill_units(const std::vector<UnitCandidate>& waiting, int unit, int most);
 

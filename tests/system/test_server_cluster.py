@@ -1,0 +1,197 @@
+"""A cluster of TF_CONFIG whose tasks are killed, and started again by what started them, as
+Kubeflow's TFJob does with `restartPolicy: ExitCode`.
+
+TRIREME_SOAK sets the number of kills of the random test, TRIREME_SOAK_SEED repeats a run.
+"""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import time
+import unittest
+
+from server_jobs import SERVERS, SMALL, ServerTest
+from support import DIGITS, TRIREME, environment, free_port, wait_until
+
+KILLS = int(os.environ.get("TRIREME_SOAK", "3"))
+KILLS_OF_A_RUN = 3
+SEED = int(os.environ.get("TRIREME_SOAK_SEED", random.SystemRandom().randrange(1 << 32)))
+RULES = ("--set", "checkpoint.every=20 steps", "--set", "comm.heartbeat_timeout=2s", "--set",
+         "comm.timeout=20s", "--set", "train.dtype=float64",
+         "--set", "train.evaluate_every=0", "--set", "optimizer.lr=0.02")
+PATIENCE = ("--set", "ps.patience=20s")
+SLOW = ("--inject", "slow:rank=0,forward=10ms; slow:rank=1,forward=10ms")
+BOUND = 120  # Seconds in which a job must have ended.
+
+
+class Cluster:
+    """Starts each task of a cluster, and starts it again while its exit code asks for it."""
+
+    def __init__(self, test, counts, *words):
+        self.test, self.words = test, words
+        self.spec = {role: [f"127.0.0.1:{free_port()}" for _ in range(count)]
+                     for role, count in counts.items()}
+        self.outputs = []
+        self.tasks = {}
+        self.codes = {}  # The last exit code of each task that has ended.
+        self.starts = {}
+        for role, count in counts.items():
+            for index in range(count):
+                self.start((role, index))
+
+    def variables_of(self, role, index):
+        config = {"cluster": self.spec, "task": {"type": role, "index": index}}
+        return {"TF_CONFIG": json.dumps(config)}
+
+    def start(self, task):
+        role, index = task
+        output = open(self.test.folder / f"output of {role} {index}", "a+")
+        self.test.addCleanup(output.close)
+        self.outputs.append(output)
+        process = subprocess.Popen(
+            [str(word) for word in (TRIREME, "train", DIGITS, *self.words)],
+            cwd=self.test.folder, stdout=output, stderr=output, stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            env=environment(OMP_NUM_THREADS="1", **self.variables_of(role, index)))
+        self.test.started.append(process)
+        self.tasks[task] = process
+        self.starts[task] = self.starts.get(task, 0) + 1
+
+    def look(self):
+        """Starts tasks again that ended with a code from 128 on, or by a signal. Returns whether
+        all tasks have ended."""
+        for task, process in self.tasks.items():
+            code = process.poll()
+            if code is None or task in self.codes:
+                continue
+            if code == 0 or 1 <= code <= 127:
+                self.codes[task] = code
+            else:
+                self.start(task)
+        return len(self.codes) == len(self.tasks)
+
+    def kill(self, role, index):
+        if self.tasks[role, index].poll() is None:
+            self.tasks[role, index].send_signal(signal.SIGKILL)
+            self.tasks[role, index].wait()
+
+    def wait(self, told=""):
+        wait_until(self.look, BOUND, f"{told}{self.codes} of {set(self.tasks)}\n{self.text()}")
+        self.test.assertEqual(set(self.codes.values()), {0}, f"{told}{self.codes}\n{self.text()}")
+
+    def text(self):
+        for output in self.outputs:
+            output.flush()
+        return "\n".join(f"{path.name}:\n{path.read_text()[-3000:]}"
+                         for path in sorted(self.test.folder.glob("output of *")))
+
+
+class ClusterOfDmlc(Cluster):
+    NAMES = {"worker": "DMLC_WORKER_ID", "server": "DMLC_SERVER_ID"}
+
+    def variables_of(self, role, index):
+        number = {self.NAMES[role]: str(index)} if role in self.NAMES else {}
+        host, port = self.spec["scheduler"][0].split(":")
+        return {"DMLC_ROLE": role, "DMLC_PS_ROOT_URI": host, "DMLC_PS_ROOT_PORT": port,
+                "DMLC_NUM_WORKER": str(len(self.spec["worker"])),
+                "DMLC_NUM_SERVER": str(len(self.spec["server"])), **number}
+
+
+class ServersInACluster(ServerTest):
+    def job(self, counts, *words, name="run", kind=Cluster):
+        cluster = kind(self, counts, *SMALL, *RULES, *PATIENCE, *SERVERS, *SLOW, "--quiet", "--set",
+                          f"run.dir={self.folder / name}", "--report",
+                          self.folder / f"{name}.json", *words)
+        wait_until(lambda: cluster.look() or self.steps_logged(name) > 5, 60, "the first steps")
+        return cluster
+
+    def report_of(self, cluster, name="run", told=""):
+        cluster.wait(told)
+        return json.loads((self.folder / f"{name}.json").read_text())
+
+    def test_a_lost_worker_costs_its_step_alone(self):
+        for mode in ("sync", "async"):
+            with self.subTest(mode):
+                cluster = self.job({"chief": 1, "worker": 2, "ps": 2}, "--set",
+                                   f"ps.consistency={mode}", "--set", "train.epochs=30",
+                                   name=mode)
+                cluster.kill("worker", 0)
+                report = self.report_of(cluster, mode)
+                self.assert_each_sample_once(report, epochs=30)
+                self.assertEqual(report["resumed_from_step"], 0)
+                self.assertEqual(cluster.starts[("worker", 0)], 2)
+                self.assertEqual(cluster.starts[("worker", 1)], 1, cluster.text())
+                self.assertEqual([each["world_size"] for each in report["generations"]][0], 3)
+                self.assertEqual(report["generations"][1]["lost_ranks"], [1])
+
+    def test_a_job_of_dmlc_goes_on_without_a_worker_and_without_all_of_them(self):
+        cluster = self.job({"scheduler": 1, "worker": 2, "server": 2}, "--set", "train.epochs=40",
+                           kind=ClusterOfDmlc)
+        cluster.kill("worker", 1)
+        wait_until(lambda: cluster.look() or self.steps_logged() > 60, 60, "60 steps")
+        cluster.kill("worker", 0)
+        cluster.kill("worker", 1)
+        report = self.report_of(cluster)
+        self.assert_each_sample_once(report, epochs=40)
+        self.assertEqual({task: count for task, count in cluster.starts.items()
+                          if task[0] != "worker"},
+                         {("scheduler", 0): 1, ("server", 0): 1, ("server", 1): 1})
+
+    def test_a_job_without_its_chief_goes_on_from_the_newest_checkpoint(self):
+        cluster = self.job({"chief": 1, "worker": 1, "ps": 1}, "--set", "train.epochs=60")
+        wait_until(lambda: self.steps_logged() > 45, 60, "45 steps")
+        cluster.kill("chief", 0)
+        report = self.report_of(cluster)
+        self.assertGreaterEqual(report["resumed_from_step"], 20, cluster.text())
+        self.assert_each_sample_once(report, epochs=60)
+
+    def test_every_sample_is_used_once_whichever_task_is_killed(self):
+        dice = random.Random(SEED)
+        struck, number = 0, 0
+        while struck < KILLS:
+            mode = ("async", "sync", "stale", "delay_compensated")[number % 4]
+            name = f"run{number}"
+            cluster = self.job({"chief": 1, "worker": 2, "ps": 2, "evaluator": 1}, "--set",
+                               f"ps.consistency={mode}", "--set", "train.epochs=60", name=name)
+            victims = []
+            for _ in range(KILLS_OF_A_RUN):
+                time.sleep(dice.choice((0, 0.1, 0.5, 1)))
+                if not cluster.look():
+                    victims.append(dice.choice([("worker", 0), ("worker", 1), ("ps", 0),
+                                                ("ps", 1), ("ps", 0), ("evaluator", 0)]))
+                    cluster.kill(*victims[-1])
+            told = f"seed {SEED}, run {number}, {mode}, {victims}\n"
+            report = self.report_of(cluster, name, told)
+            self.assert_each_sample_once(report, epochs=60)
+            struck += KILLS_OF_A_RUN
+            number += 1
+
+
+class WorkersInACluster(ServerTest):
+    def test_workers_alone_are_elastic_when_they_are_told_so(self):
+        cluster = Cluster(self, {"worker": 3}, *SMALL, *RULES, *SLOW, "--quiet", "--elastic",
+                          "2:3", "--set", "train.epochs=30", "--set",
+                          f"run.dir={self.folder / 'run'}", "--report", self.folder / "run.json")
+        wait_until(lambda: cluster.look() or self.steps_logged() > 5, 60, "the first steps")
+        cluster.kill("worker", 2)
+        cluster.wait()
+        report = json.loads((self.folder / "run.json").read_text())
+        self.assertEqual(report["resumed_from_step"], 0)
+        self.assertEqual(report["generations"][1]["lost_ranks"], [2])
+        self.assertEqual(cluster.starts, {("worker", 0): 1, ("worker", 1): 1, ("worker", 2): 2})
+
+    def test_numbers_that_do_not_fit_the_cluster_are_refused(self):
+        config = {"cluster": {"worker": ["127.0.0.1:9", "127.0.0.1:8"]},
+                  "task": {"type": "worker", "index": 1}}
+        env = environment(TF_CONFIG=json.dumps(config))
+        self.assert_refused((TRIREME, "train", DIGITS, "--elastic", "1:4"), 2,
+                            "--elastic 1:4, but the cluster has 2 workers", "--elastic MIN:2",
+                            env=env)
+        self.assert_refused((TRIREME, "train", DIGITS), 2, "TRIREME_ELASTIC=1:4",
+                            env={**env, "TRIREME_ELASTIC": "1:4"})
+
+
+if __name__ == "__main__":
+    unittest.main()
