@@ -1,109 +1,36 @@
-"""A cluster of TF_CONFIG whose tasks are killed, and started again by what started them, as
-Kubeflow's TFJob does with `restartPolicy: ExitCode`.
+"""A cluster of TF_CONFIG whose tasks are killed or lose their link, and are started again by what
+started them.
 
-TRIREME_SOAK sets the number of kills of the random test, TRIREME_SOAK_SEED repeats a run.
+TRIREME_SOAK sets the number of faults of each random test, TRIREME_SOAK_SEED repeats a run.
 """
 
 import json
 import os
 import random
-import signal
-import subprocess
 import time
 import unittest
 
+import two_hosts
+from cluster import Cluster, ClusterOfDmlc
 from server_jobs import SERVERS, SMALL, ServerTest
-from support import DIGITS, TRIREME, environment, free_port, wait_until
+from support import DIGITS, TRIREME, environment, wait_until
 
-KILLS = int(os.environ.get("TRIREME_SOAK", "3"))
-KILLS_OF_A_RUN = 3
+FAULTS = int(os.environ.get("TRIREME_SOAK", "3"))
+FAULTS_OF_A_RUN = 3
 SEED = int(os.environ.get("TRIREME_SOAK_SEED", random.SystemRandom().randrange(1 << 32)))
 RULES = ("--set", "checkpoint.every=20 steps", "--set", "comm.heartbeat_timeout=2s", "--set",
          "comm.timeout=20s", "--set", "train.dtype=float64",
          "--set", "train.evaluate_every=0", "--set", "optimizer.lr=0.02")
 PATIENCE = ("--set", "ps.patience=20s")
 SLOW = ("--inject", "slow:rank=0,forward=10ms; slow:rank=1,forward=10ms")
-BOUND = 120  # Seconds in which a job must have ended.
-
-
-class Cluster:
-    """Starts each task of a cluster, and starts it again while its exit code asks for it."""
-
-    def __init__(self, test, counts, *words):
-        self.test, self.words = test, words
-        self.spec = {role: [f"127.0.0.1:{free_port()}" for _ in range(count)]
-                     for role, count in counts.items()}
-        self.outputs = []
-        self.tasks = {}
-        self.codes = {}  # The last exit code of each task that has ended.
-        self.starts = {}
-        for role, count in counts.items():
-            for index in range(count):
-                self.start((role, index))
-
-    def variables_of(self, role, index):
-        config = {"cluster": self.spec, "task": {"type": role, "index": index}}
-        return {"TF_CONFIG": json.dumps(config)}
-
-    def start(self, task):
-        role, index = task
-        output = open(self.test.folder / f"output of {role} {index}", "a+")
-        self.test.addCleanup(output.close)
-        self.outputs.append(output)
-        process = subprocess.Popen(
-            [str(word) for word in (TRIREME, "train", DIGITS, *self.words)],
-            cwd=self.test.folder, stdout=output, stderr=output, stdin=subprocess.DEVNULL,
-            start_new_session=True,
-            env=environment(OMP_NUM_THREADS="1", **self.variables_of(role, index)))
-        self.test.started.append(process)
-        self.tasks[task] = process
-        self.starts[task] = self.starts.get(task, 0) + 1
-
-    def look(self):
-        """Starts tasks again that ended with a code from 128 on, or by a signal. Returns whether
-        all tasks have ended."""
-        for task, process in self.tasks.items():
-            code = process.poll()
-            if code is None or task in self.codes:
-                continue
-            if code == 0 or 1 <= code <= 127:
-                self.codes[task] = code
-            else:
-                self.start(task)
-        return len(self.codes) == len(self.tasks)
-
-    def kill(self, role, index):
-        if self.tasks[role, index].poll() is None:
-            self.tasks[role, index].send_signal(signal.SIGKILL)
-            self.tasks[role, index].wait()
-
-    def wait(self, told=""):
-        wait_until(self.look, BOUND, f"{told}{self.codes} of {set(self.tasks)}\n{self.text()}")
-        self.test.assertEqual(set(self.codes.values()), {0}, f"{told}{self.codes}\n{self.text()}")
-
-    def text(self):
-        for output in self.outputs:
-            output.flush()
-        return "\n".join(f"{path.name}:\n{path.read_text()[-3000:]}"
-                         for path in sorted(self.test.folder.glob("output of *")))
-
-
-class ClusterOfDmlc(Cluster):
-    NAMES = {"worker": "DMLC_WORKER_ID", "server": "DMLC_SERVER_ID"}
-
-    def variables_of(self, role, index):
-        number = {self.NAMES[role]: str(index)} if role in self.NAMES else {}
-        host, port = self.spec["scheduler"][0].split(":")
-        return {"DMLC_ROLE": role, "DMLC_PS_ROOT_URI": host, "DMLC_PS_ROOT_PORT": port,
-                "DMLC_NUM_WORKER": str(len(self.spec["worker"])),
-                "DMLC_NUM_SERVER": str(len(self.spec["server"])), **number}
+CUTS = (0.5, 3, 12)  # Seconds for which a link is cut. The last one is longer than any wait for it.
 
 
 class ServersInACluster(ServerTest):
-    def job(self, counts, *words, name="run", kind=Cluster):
+    def job(self, counts, *words, name="run", kind=Cluster, **where):
         cluster = kind(self, counts, *SMALL, *RULES, *PATIENCE, *SERVERS, *SLOW, "--quiet", "--set",
                           f"run.dir={self.folder / name}", "--report",
-                          self.folder / f"{name}.json", *words)
+                          self.folder / f"{name}.json", *words, **where)
         wait_until(lambda: cluster.look() or self.steps_logged(name) > 5, 60, "the first steps")
         return cluster
 
@@ -147,16 +74,44 @@ class ServersInACluster(ServerTest):
         self.assertGreaterEqual(report["resumed_from_step"], 20, cluster.text())
         self.assert_each_sample_once(report, epochs=60)
 
+    @unittest.skipUnless(two_hosts.can_be_made(), "network namespaces cannot be made here")
+    def test_every_sample_is_used_once_whenever_a_link_is_cut(self):
+        dice = random.Random(SEED)
+        hosts = two_hosts.TwoHosts()
+        self.addCleanup(hosts.end)
+        beyond = {("worker", 1), ("ps", 1)}
+        struck, number = 0, 0
+        while struck < FAULTS:
+            mode = ("stale", "sync", "async", "delay_compensated")[number % 4]
+            name = f"run{number}"
+            cluster = self.job({"chief": 1, "worker": 2, "ps": 2}, "--set",
+                               f"ps.consistency={mode}", "--set", "train.epochs=80", name=name,
+                               hosts=hosts, beyond=beyond)
+            struck_here = []
+            for _ in range(FAULTS_OF_A_RUN):
+                time.sleep(dice.choice((0.1, 0.5, 1)))
+                if cluster.look():
+                    break
+                struck_here.append(dice.choice(CUTS))
+                hosts.cut()
+                wait_until(cluster.look_until(time.monotonic() + struck_here[-1]), 60, "the cut")
+                hosts.mend()
+            told = f"seed {SEED}, run {number}, {mode}, cut for {struck_here} s\n"
+            report = self.report_of(cluster, name, told)
+            self.assert_each_sample_once(report, epochs=80)
+            struck += FAULTS_OF_A_RUN
+            number += 1
+
     def test_every_sample_is_used_once_whichever_task_is_killed(self):
         dice = random.Random(SEED)
         struck, number = 0, 0
-        while struck < KILLS:
+        while struck < FAULTS:
             mode = ("async", "sync", "stale", "delay_compensated")[number % 4]
             name = f"run{number}"
             cluster = self.job({"chief": 1, "worker": 2, "ps": 2, "evaluator": 1}, "--set",
                                f"ps.consistency={mode}", "--set", "train.epochs=60", name=name)
             victims = []
-            for _ in range(KILLS_OF_A_RUN):
+            for _ in range(FAULTS_OF_A_RUN):
                 time.sleep(dice.choice((0, 0.1, 0.5, 1)))
                 if not cluster.look():
                     victims.append(dice.choice([("worker", 0), ("worker", 1), ("ps", 0),
@@ -165,7 +120,7 @@ class ServersInACluster(ServerTest):
             told = f"seed {SEED}, run {number}, {mode}, {victims}\n"
             report = self.report_of(cluster, name, told)
             self.assert_each_sample_once(report, epochs=60)
-            struck += KILLS_OF_A_RUN
+            struck += FAULTS_OF_A_RUN
             number += 1
 
 
