@@ -7,7 +7,9 @@
 #include <trireme/data/source.h>
 #include <trireme/models/build.h>
 #include <trireme/monitor/sink.h>
+#include <trireme/parallel/data_loader.h>
 #include <trireme/parallel/data_parallel.h>
+#include <trireme/parallel/distributed.h>
 #include <trireme/parallel/nn/attention.h>
 #include <trireme/parallel/nn/divided_random.h>
 #include <trireme/parallel/nn/layer_norm.h>

@@ -140,8 +140,8 @@ TEST(DataParallelPlan, HasThePartsOfItsExchange) {
 }
 
 TEST(DataParallelPlan, SendsAFewFactsFourForEachRankAndOneForEachParameter) {
-  EXPECT_EQ(facts_of_step(1, 0), 6 + 4);
-  EXPECT_EQ(facts_of_step(3, 4), 6 + 12 + 4);
+  EXPECT_EQ(facts_of_step(1, 0), 6 + 5);
+  EXPECT_EQ(facts_of_step(3, 4), 6 + 15 + 4);
 }
 
 TEST(DataParallelPlan, NamesEachExchange) {

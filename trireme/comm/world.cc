@@ -7,6 +7,7 @@
 #include <trireme/comm/rendezvous.h>
 #include <trireme/comm/world.h>
 #include <trireme/net/message.h>
+#include <trireme/plan/data_plan.h>
 #include <trireme/watch/phase_marks.h>
 #include <numeric>
 #include <optional>
@@ -27,6 +28,7 @@ struct World::Impl {
   int groups_made = 0;
   std::shared_ptr<comm::Kin> kin = std::make_shared<comm::Kin>();
   std::optional<comm::HostMap> hosts;  // The workers by shared memory.
+  std::shared_ptr<World::OwnLoop> own_loop = std::make_shared<World::OwnLoop>();
 
   const membership::Identity& identity() const { return meeting.identity(); }
   const WorldOptions& options() const { return meeting.options(); }
@@ -336,7 +338,21 @@ Json World::times() {
 
 double World::coordinator_cpu_seconds() { return impl_->meeting.coordinator_cpu_seconds(); }
 
+const std::shared_ptr<World::OwnLoop>& World::own_loop() const { return impl_->own_loop; }
+
+int64_t World::share(int64_t batch) {
+  if (batch < size())
+    throw Error(
+        ErrorCode::invalid_argument, "comm",
+        fmt::format("a global batch of {} for {} ranks: some would get no sample", batch, size()),
+        fmt::format("a batch of {} or more, or fewer ranks", size()));
+  const auto [first, last] = plan::DataPlan::share(batch, rank(), size());
+  return own_loop()->samples = last - first;
+}
+
 void World::leave() {
+  for (const auto& each : own_loop()->before_leave)
+    if (const auto check = each.lock()) (*check)();
   comm::leave_mpi(Deadline::after(impl_->options().timeout));
   impl_->meeting.leave();
 }

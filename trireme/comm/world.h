@@ -10,6 +10,7 @@
 #include <trireme/plan/collective_table.h>
 #include <trireme/plan/mesh.h>
 #include <trireme/watch/phase.h>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -144,6 +145,20 @@ class World {
   double coordinator_cpu_seconds();
   // Says goodbye. No call after it communicates.
   void leave();
+
+  // For loops that use Distributed (parallel/distributed.h). Returns the number of samples that
+  // this rank takes of a global batch of `batch`, at least 1, and counts this rank's gradients by
+  // it from now on. The numbers of the ranks differ by at most one. Throws
+  // Error(invalid_argument) if the batch has fewer samples than there are ranks.
+  int64_t share(int64_t batch);
+  struct OwnLoop {
+    int64_t samples = 1;  // Those of this rank in the batch in hand: its gradients count by them.
+    int engines = 0;      // The engines that were made so far; and the same of loaders.
+    int loaders = 0;
+    // Called by leave(), before it says goodbye, as long as they live.
+    std::vector<std::weak_ptr<const std::function<void()>>> before_leave;
+  };
+  const std::shared_ptr<OwnLoop>& own_loop() const;  // The same after the World was moved.
 
  private:
   struct Impl;

@@ -1,5 +1,6 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 
@@ -17,6 +18,13 @@
 
 namespace trireme {
 namespace {
+
+// The same memory. Optimizer::zero_grad() refuses a gradient that autograd knows as a view.
+at::Tensor not_as_view(const at::Tensor& view) {
+  const at::NoGradGuard no_grad;
+  return at::empty({0}, view.options())
+      .set_(view.storage(), view.storage_offset(), view.sizes(), view.strides());
+}
 
 class AllReduceExchange : public Exchange {
  public:
@@ -38,6 +46,29 @@ class AllReduceExchange : public Exchange {
   }
 
   StepOutcome exchange(const Contribution& mine, const Update& update) override {
+    const StepOutcome outcome = reduce_and_update(mine, update);
+    // An undefined .grad lets the next backward leave its gradients where it makes them, and
+    // nothing has to be zeroed.
+    for (const int parameter : trainable_) parameters_[parameter].tensor.mutable_grad().reset();
+    return outcome;
+  }
+
+  void expect_backward(bool expected) override {
+    if (watch_) watch_->arm(expected);
+  }
+
+  StepOutcome leave_means(const Contribution& mine) override {
+    const StepOutcome outcome = reduce_and_update(mine, [](std::span<const int>) {});
+    for (const int p : trainable_)
+      if (at::Tensor& gradient = parameters_[p].tensor.mutable_grad(); gradient.defined())
+        gradient = not_as_view(gradient);
+    return outcome;
+  }
+
+  StateView state() override { return compressed_ ? compressed_->state() : StateView(); }
+
+ private:
+  StepOutcome reduce_and_update(const Contribution& mine, const Update& update) {
     if (watch_) watch_->arm(false);
     gradient_scale_ = mine.gradient_scale;
     if (watch_ && !in_ready_order_) order_by_readiness();
@@ -49,18 +80,12 @@ class AllReduceExchange : public Exchange {
           1.0 / (weighted_ ? too_large : too_large * static_cast<double>(outcome.samples));
       finish_step(parameters_, trainable_, factor, options_, update, outcome);
     }
-    // An undefined .grad lets the next backward leave its gradients where it makes them, and
-    // nothing has to be zeroed.
-    for (const int parameter : trainable_) parameters_[parameter].tensor.mutable_grad().reset();
     works_.clear();
     if (compressed_) compressed_->end_step(outcome.updated);
     progress_->next_step();
     return outcome;
   }
 
-  StateView state() override { return compressed_ ? compressed_->state() : StateView(); }
-
- private:
   const std::vector<plan::Bucket>& buckets() const { return plan_.buckets.buckets; }
   bool compresses() const { return options_.compression.name != "none"; }
 
@@ -97,7 +122,8 @@ class AllReduceExchange : public Exchange {
   size_t sent() const { return compressed_ ? compressed_->sent() : works_.size(); }
 
   void prepare(size_t bucket) {
-    pack(buckets()[bucket], parameters_, flats_[bucket]);
+    pack(buckets()[bucket], parameters_, flats_[bucket],
+         options_.samples ? static_cast<double>(options_.samples()) : 1);
     if (compressed_) compressed_->prepare(flats_[bucket], gradient_scale_);
   }
 
@@ -216,6 +242,11 @@ class AllReduceExchange : public Exchange {
 };
 
 }  // namespace
+
+StepOutcome Exchange::leave_means(const Contribution&) {
+  throw Error(ErrorCode::unsupported, "parallel", "this exchange updates, and leaves no gradients",
+              "no shared parameters, virtual shards or local steps in a loop that updates itself");
+}
 
 std::unique_ptr<Exchange> make_all_reduce_exchange(std::shared_ptr<Group> group,
                                                    std::vector<NamedTensor> parameters,

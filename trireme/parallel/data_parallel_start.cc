@@ -25,7 +25,8 @@ ExchangeOptions exchange_options(const DataParallelOptions& options) {
           options.accept,
           options.guard,
           options.offload,
-          {}};
+          {},
+          options.samples};
 }
 
 // Whether a parameter is tied by its storage to another one (by set_data), or to a buffer that is

@@ -42,6 +42,14 @@ class Exchange {
   // Announces that the next backward leaves the gradients of the step, so that they may travel
   // while it runs. `gradient_scale` is the one that the step's Contribution will have.
   virtual void expect_last_backward(double gradient_scale) { (void)gradient_scale; }
+  // For loops that update themselves (own_steps.h). COLLECTIVE. Reduces every parameter's .grad,
+  // in which this rank has the mean over mine.samples samples, and leaves the mean over the
+  // samples of all ranks there. Throws Error(unsupported) unless the exchange is that of
+  // make_all_reduce_exchange().
+  virtual StepOutcome leave_means(const Contribution& mine);
+  // Whether the gradients of the next backward go into leave_means(), so that they may travel
+  // while it runs.
+  virtual void expect_backward(bool expected) { (void)expected; }
 };
 
 struct ExchangeOptions {
@@ -56,6 +64,8 @@ struct ExchangeOptions {
   OffloadOptions offload;            // Applies to that memory.
   // Called when a pass over all gradients is done with one of them. May be empty.
   std::function<void(const at::Tensor& gradient)> gradient_used;
+  // With leave_means(): this rank's samples now, by which its gradients count.
+  std::function<int64_t()> samples;
 };
 
 // Plans the engine for an order in which gradients become ready; empty before the first step. The

@@ -1,4 +1,6 @@
+#include <ATen/ScalarOps.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/mul.h>
 
 #include <trireme/parallel/flat_gradients.h>
 #include <trireme/parallel/gradients.h>
@@ -6,14 +8,28 @@
 
 namespace trireme {
 
+namespace {
+
+void put(const at::Tensor& gradient, const at::Tensor& place, double weight) {
+  const at::Tensor dense = (gradient.is_sparse() ? gradient.to_dense() : gradient).reshape({-1});
+  if (weight == 1) {
+    if (dense.const_data_ptr() != place.const_data_ptr()) place.copy_(dense);
+    return;
+  }
+  at::Tensor out = place;
+  at::mul_out(out, dense, c10::scalar_to_tensor(weight));
+}
+
+}  // namespace
+
 void pack(const plan::Bucket& bucket, const std::vector<NamedTensor>& parameters,
-          const at::Tensor& flat) {
+          const at::Tensor& flat, double weight) {
   for (size_t i = 0; i < bucket.params.size(); ++i) {
     const at::Tensor& gradient = parameters[static_cast<size_t>(bucket.params[i])].tensor.grad();
     const int64_t end = i + 1 < bucket.params.size() ? bucket.offsets[i + 1] : bucket.elements;
     const at::Tensor place = flat.narrow(0, bucket.offsets[i], end - bucket.offsets[i]);
     if (gradient.defined() && gradient.numel() == place.numel())
-      place.copy_(gradient.reshape({-1}));
+      put(gradient, place, weight);
     else
       place.zero_();
   }

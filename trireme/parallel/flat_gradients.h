@@ -6,11 +6,11 @@
 
 namespace trireme {
 
-// Copies the .grad of the bucket's parameters to their places in `flat`. A place gets
-// zeros if there is no gradient, or if it does not fit because the parameter's shape
-// changed (parameter_changes.h).
+// Copies the .grad of the bucket's parameters, times `weight`, to their places in `flat`, where
+// some may lie already. A sparse gradient becomes dense. A place gets zeros if there is no
+// gradient, or if it does not fit because the parameter's shape changed (parameter_changes.h).
 void pack(const plan::Bucket& bucket, const std::vector<NamedTensor>& parameters,
-          const at::Tensor& flat);
+          const at::Tensor& flat, double weight = 1);
 // Makes each .grad a view of `flat`, so that the update reads the gradients from there. Parameters
 // that are not `used` get an undefined .grad.
 void unpack(const plan::Bucket& bucket, const std::vector<NamedTensor>& parameters,

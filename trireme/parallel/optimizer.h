@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <typeinfo>
 #include <vector>
 
 namespace torch::optim {
@@ -13,6 +14,20 @@ class Optimizer;
 }
 
 namespace trireme {
+
+// What an optimizer is that derives from one of LibTorch's and steps as that one does
+// (distributed.h).
+class SteppingAs {
+ public:
+  explicit SteppingAs(const std::type_info& kind) : kind_(kind) {}
+  virtual ~SteppingAs() = default;
+  const std::type_info& kind() const { return kind_; }
+
+ private:
+  const std::type_info& kind_;
+};
+// The class that a SteppingAs steps as, or else that of the object.
+const std::type_info& class_of(torch::optim::Optimizer& optimizer);
 
 // Makes an optimizer over a replica's trainable parameters. Write a factory of your own for
 // parameter groups or for an optimizer of your own.

@@ -73,6 +73,11 @@ Json facts_of(const torch::optim::OptimizerOptions& options) {
 
 }  // namespace
 
+const std::type_info& class_of(torch::optim::Optimizer& optimizer) {
+  const auto* stepping = dynamic_cast<const SteppingAs*>(&optimizer);
+  return stepping ? stepping->kind() : typeid(optimizer);
+}
+
 Json facts_of(torch::optim::Optimizer& optimizer) {
   Json groups = Json::array();
   for (const auto& group : optimizer.param_groups()) {
@@ -80,7 +85,7 @@ Json facts_of(torch::optim::Optimizer& optimizer) {
     facts["parameters"] = group.params().size();
     groups.push_back(std::move(facts));
   }
-  return {{"kind", c10::demangle(typeid(optimizer).name())}, {"groups", std::move(groups)}};
+  return {{"kind", c10::demangle(class_of(optimizer).name())}, {"groups", std::move(groups)}};
 }
 
 }  // namespace trireme

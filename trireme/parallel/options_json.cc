@@ -32,7 +32,9 @@ config::Rows rows_of(const DataParallelOptions*) {
        config::row(&O::virtual_shards, shown("reproducible.virtual_shards")),
        config::row_as_text<O>(scaling_text, nullptr, shown("train.loss_scale")),
        config::row_as_text<O>([](const O& o) { return Json(bool{o.accept}).dump(); }, nullptr,
-                              shown("accept"))});
+                              shown("accept")),
+       config::row_as_text<O>([](const O& o) { return Json(bool{o.samples}).dump(); }, nullptr,
+                              shown("leaves means"))});
 }
 
 Json to_json(const DataParallelOptions& options) {

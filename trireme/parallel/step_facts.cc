@@ -29,6 +29,7 @@ void StepFacts::write(const Contribution& mine, int rank, const std::vector<bool
   fact[change(rank)] = static_cast<double>(mine.change.change);
   fact[change(rank) + 1] = mine.change.parameter;
   fact[groups(rank)] = static_cast<double>(mine.groups % kExact);
+  fact[digest(rank)] = mine.digest == 0 ? 0 : static_cast<double>(1 + mine.digest % (kExact - 1));
   for (size_t parameter = 0; parameter < names_.size(); ++parameter)
     fact[used(static_cast<int64_t>(parameter))] = has_gradient[parameter];
   values.copy_(facts);
@@ -38,6 +39,20 @@ void StepFacts::report_change(const at::Tensor& values, int rank, ParameterChang
   if (values.select(0, change(rank)).item<double>() != 0) return;
   values.select(0, change(rank)).fill_(static_cast<double>(found.change));
   values.select(0, change(rank) + 1).fill_(static_cast<double>(found.parameter));
+}
+
+void StepFacts::refuse_different_parameters(const double* fact) const {
+  int first = -1;
+  for (int rank = 0; rank < world_size_; ++rank) {
+    if (fact[digest(rank)] == 0) continue;
+    if (first < 0) first = rank;
+    if (fact[digest(rank)] == fact[digest(first)]) continue;
+    throw Error(ErrorCode::invalid_argument, "parallel",
+                fmt::format("the parameters of rank {} are not those of rank {}: something else "
+                            "than the optimizer's steps has changed them on one rank alone",
+                            rank, first),
+                "the same changes on all ranks (initialise, load, write), or sync() afterwards");
+  }
 }
 
 StepFacts::Summed StepFacts::read(const at::Tensor& values) const {
@@ -56,6 +71,7 @@ StepFacts::Summed StepFacts::read(const at::Tensor& values) const {
                       "groups, than the optimizer of rank 0",
                       rank),
           "the same calls of add_param_group() on all ranks");
+  refuse_different_parameters(fact);
   Summed summed;
   // A rank without samples does not count here: it may not have called backward() at all.
   summed.weighted = fact[kOfKnownTotal] > 0;

@@ -36,7 +36,7 @@ class StepFacts {
   };
   // Reads the sum over all replicas. Throws Error(invalid_argument) if some ranks knew the total
   // of samples and others did not, if a rank found a changed parameter, or if the groups of the
-  // optimizer differ.
+  // optimizer or the digests of parameters differ.
   Summed read(const at::Tensor& values) const;
 
  private:
@@ -46,6 +46,8 @@ class StepFacts {
   // The place of the rank's change; the changed parameter follows it.
   int change(int rank) const { return kFixed + world_size_ + 2 * rank; }
   int groups(int rank) const { return kFixed + 3 * world_size_ + rank; }
+  int digest(int rank) const { return kFixed + 4 * world_size_ + rank; }
+  void refuse_different_parameters(const double* fact) const;
   // The facts of parameters come last, so the place of one is the number of facts before it.
   int64_t used(int64_t parameter) const {
     return plan::facts_of_step(world_size_, static_cast<size_t>(parameter));

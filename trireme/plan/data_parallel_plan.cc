@@ -207,7 +207,7 @@ config::Rows rows_of(const LocalSgdOptions*) {
 }
 
 int64_t facts_of_step(int ranks, size_t parameters) {
-  return 6 + 4 * static_cast<int64_t>(ranks) + static_cast<int64_t>(parameters);
+  return 6 + 5 * static_cast<int64_t>(ranks) + static_cast<int64_t>(parameters);
 }
 
 EnginePlan plan_data_parallel(const DataParallelFacts& facts) {

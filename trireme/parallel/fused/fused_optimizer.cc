@@ -5,6 +5,7 @@
 #include <trireme/base/error.h>
 #include <trireme/parallel/fused/fused_optimizer.h>
 #include <trireme/parallel/fused/rules.h>
+#include <trireme/parallel/optimizer.h>
 #include <algorithm>
 #include <array>
 
@@ -228,7 +229,7 @@ std::unique_ptr<FusedOptimizer> FusedOptimizer::of(torch::optim::Optimizer& opti
                                                    const std::vector<NamedTensor>& parameters) {
   namespace optim = torch::optim;
   // The type must be exactly one of these: a derived class may do something else in its step().
-  const std::type_info& type = typeid(optimizer);
+  const std::type_info& type = class_of(optimizer);
   if (type == typeid(optim::SGD)) return make<SgdRule>(optimizer, parameters);
   if (type == typeid(optim::Adam))
     return make<AdamRule<optim::AdamParamState, optim::AdamOptions, false>>(optimizer, parameters);

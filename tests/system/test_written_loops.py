@@ -1,0 +1,84 @@
+"""Training loops as people write them for one process give the same with 1, 2 and 3 processes, and
+what goes wrong in them is named (written_loops.cc)."""
+
+import json
+import unittest
+
+from support import BIN, TRIREME, SystemTest
+
+PROGRAMME = BIN / "written_loops"
+
+
+class WrittenLoops(SystemTest):
+    def run_scenario(self, name, processes):
+        words = (PROGRAMME, name)
+        if processes > 1:
+            words = (TRIREME, "launch", "--workers", processes, "--", *words)
+        return self.run_to_end(*words, timeout=90)
+
+    def lines_of(self, name, processes):
+        code, out, err = self.run_scenario(name, processes)
+        self.assertEqual(code, 0, f"{name}, {processes} processes\n{out}\n{err}")
+        return [json.loads(line[line.index("{"):]) for line in out.splitlines() if "{" in line]
+
+    def assert_same(self, name, tolerance, at_least):
+        alone = self.lines_of(name, 1)
+        self.assertGreaterEqual(len(alone), at_least)
+        for processes in (2, 3):
+            with self.subTest(name, processes=processes):
+                together = self.lines_of(name, processes)
+                self.assertEqual(len(together), len(alone))
+                for step, (one, other) in enumerate(zip(alone, together)):
+                    for key, value in one.items():
+                        self.assertAlmostEqual(other[key], value,
+                                               delta=tolerance * max(1, abs(value)),
+                                               msg=f"{key} of step {step}")
+
+    def test_clipping_and_a_schedule_see_the_global_batch(self):
+        self.assert_same("plain", 1e-9, at_least=18)
+
+    def test_a_process_alone_is_the_unmodified_programme_bit_for_bit(self):
+        self.assertEqual(self.lines_of("plain", 1), self.lines_of("unmodified", 1))
+
+    def test_several_backward_calls_add_up(self):
+        self.assert_same("accumulate", 1e-9, at_least=2)
+
+    def test_closures_get_the_mean_loss(self):
+        self.assert_same("lbfgs", 1e-8, at_least=2)
+
+    def test_two_models_with_an_optimizer_each(self):
+        self.assert_same("gan", 1e-9, at_least=6)
+
+    def test_odd_parameters_and_gradients_of_gradients(self):
+        self.assert_same("odd", 1e-9, at_least=6)
+
+    def test_ranks_with_unequal_numbers_of_batches(self):
+        lines = self.lines_of("join", 3)
+        self.assertEqual(len(lines), 2)
+
+    def test_ranks_draw_other_numbers_and_rank_0_those_of_a_process_alone(self):
+        drawn = {line["rank"]: line["drawn"] for line in self.lines_of("noise", 3)}
+        self.assertEqual(len(set(drawn.values())), 3)
+        self.assertEqual(drawn[0], self.lines_of("noise", 1)[0]["drawn"])
+        self.assertEqual(drawn, {line["rank"]: line["drawn"]
+                                 for line in self.lines_of("noise", 3)})
+
+    def assert_named(self, name, *parts, processes=(2, 3)):
+        for count in processes:
+            with self.subTest(name, processes=count):
+                code, out, err = self.run_scenario(name, count)
+                self.assertNotEqual(code, 0, out)
+                for part in parts:
+                    self.assertIn(part, err)
+
+    def test_mistakes_are_named(self):
+        self.assert_named("no_backward", "step 1: step() without a backward()")
+        self.assert_named("only_own", "under no_sync()")
+        self.assert_named("not_a_number", "the gradients of rank 1 are NaN or infinite in step 2")
+        self.assert_named("drifted", "the parameters of rank 1 are not those of rank 0")
+        self.assert_named("drifted_at_the_end", "the parameters of engine 0 at leave()")
+        self.assert_named("another_type", "rank 1", "hidden.weight", processes=(2,))
+
+
+if __name__ == "__main__":
+    unittest.main()

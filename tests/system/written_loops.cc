@@ -1,0 +1,313 @@
+// Training loops as people write them for one process, made data parallel by Distributed and
+// make_data_loader. `written_loops SCENARIO` prints facts as lines of JSON; test_written_loops.py
+// runs it with 1, 2 and 3 processes.
+#include <torch/torch.h>
+#include <trireme/base/error.h>
+#include <trireme/base/json.h>
+#include <trireme/parallel/data_loader.h>
+#include <trireme/parallel/distributed.h>
+
+#include <cmath>
+#include <functional>
+#include <iostream>
+#include <map>
+
+namespace {
+
+using trireme::Distributed;
+using trireme::World;
+
+struct Net : torch::nn::Module {
+  Net() {
+    hidden = register_module("hidden", torch::nn::Linear(6, 16));
+    output = register_module("output", torch::nn::Linear(16, 3));
+  }
+  torch::Tensor forward(const torch::Tensor& data) { return output(torch::tanh(hidden(data))); }
+  torch::nn::Linear hidden{nullptr}, output{nullptr};
+};
+
+// 103 samples: batches of 20 end with one of 3.
+class Samples : public torch::data::datasets::Dataset<Samples> {
+ public:
+  torch::data::Example<> get(size_t index) override {
+    const auto i = static_cast<double>(index);
+    std::vector<double> data;
+    for (int k = 0; k < 6; ++k) data.push_back(std::sin(0.7 * i + 1.3 * k + 0.01 * i * k));
+    return {torch::tensor(data, torch::kDouble), torch::tensor(static_cast<int64_t>(index % 3))};
+  }
+  std::optional<size_t> size() const override { return 103; }
+};
+
+double sum_of(const torch::nn::Module& module) {
+  double sum = 0;
+  for (const auto& parameter : module.parameters())
+    sum += (parameter.detach() *
+            torch::arange(1, parameter.numel() + 1, parameter.options()).view(parameter.sizes()))
+               .sum()
+               .item<double>();
+  return sum;
+}
+
+void print(const World& world, const trireme::Json& facts) {
+  if (world.rank() == 0) std::cout << facts.dump() << std::endl;
+}
+
+torch::Tensor loss_of(Net& model, const torch::data::Example<>& batch) {
+  return torch::nn::functional::cross_entropy(model.forward(batch.data), batch.target);
+}
+
+auto loader_for(World& world, int64_t batch = 20) {
+  return trireme::make_data_loader(world, Samples().map(torch::data::transforms::Stack<>()),
+                                   batch);
+}
+
+// Their own clipping and a schedule of the learning rate see the gradients of the global batch.
+template <typename Loader>
+void train(World& world, Net& model, Loader& loader, torch::optim::Optimizer& optimizer) {
+  torch::optim::StepLR schedule(optimizer, 4, 0.5);
+  for (int epoch = 0; epoch < 3; ++epoch)
+    for (auto& batch : loader) {
+      optimizer.zero_grad();
+      loss_of(model, batch).backward();
+      const double norm = torch::nn::utils::clip_grad_norm_(model.parameters(), 0.5);
+      optimizer.step();
+      schedule.step();
+      print(world, {{"norm", norm}, {"sum", sum_of(model)}});
+    }
+}
+
+void plain(World& world) {
+  Net model;
+  model.to(torch::kDouble);
+  auto loader = loader_for(world);
+  Distributed<torch::optim::SGD> optimizer(world, model,
+                                           torch::optim::SGDOptions(0.2).momentum(0.9));
+  train(world, model, *loader, optimizer);
+}
+
+// The programme before it was changed.
+void unmodified(World& world) {
+  Net model;
+  model.to(torch::kDouble);
+  auto loader =
+      torch::data::make_data_loader(Samples().map(torch::data::transforms::Stack<>()), 20);
+  torch::optim::SGD optimizer(model.parameters(), torch::optim::SGDOptions(0.2).momentum(0.9));
+  train(world, model, *loader, optimizer);
+}
+
+// Several backward calls add up, with a message each and with one message.
+void accumulate(World& world) {
+  Net model;
+  model.to(torch::kDouble);
+  auto loader = loader_for(world, 12);
+  Distributed<torch::optim::Adam> optimizer(world, model, torch::optim::AdamOptions(0.01));
+  int count = 0;
+  for (auto& batch : *loader) {
+    if (batch.data.size(0) * world.size() < 12) break;  // The last one is smaller.
+    const bool is_last = ++count % 4 == 0, is_quiet = count % 4 == 2;
+    {
+      const auto quiet = is_quiet ? optimizer.no_sync() : nullptr;
+      (loss_of(model, batch) / 4).backward();
+    }
+    if (!is_last) continue;
+    optimizer.step();
+    optimizer.zero_grad();
+    print(world, {{"sum", sum_of(model)}});
+  }
+}
+
+void lbfgs(World& world) {
+  auto model = std::make_shared<Net>();
+  model->to(torch::kDouble);
+  auto loader = loader_for(world, 60);
+  Distributed<torch::optim::LBFGS> optimizer(
+      world, model, torch::optim::LBFGSOptions(0.5).max_iter(6).line_search_fn("strong_wolfe"));
+  for (auto& batch : *loader) {
+    const auto loss = optimizer.step([&] {
+      optimizer.zero_grad();
+      auto now = loss_of(*model, batch);
+      now.backward();
+      return now;
+    });
+    print(world, {{"loss", loss.item<double>()}, {"sum", sum_of(*model)}});
+  }
+}
+
+// Two models and two optimizers. The second loss goes through both models.
+void gan(World& world) {
+  torch::nn::Sequential generator(torch::nn::Linear(6, 8), torch::nn::Tanh(),
+                                  torch::nn::Linear(8, 6));
+  torch::nn::Sequential critic(torch::nn::Linear(6, 8), torch::nn::ReLU(),
+                               torch::nn::Linear(8, 1));
+  generator->to(torch::kDouble);
+  critic->to(torch::kDouble);
+  auto loader = loader_for(world);
+  Distributed<torch::optim::Adam> of_generator(world, generator, torch::optim::AdamOptions(2e-2));
+  Distributed<torch::optim::Adam> of_critic(world, critic, torch::optim::AdamOptions(2e-2));
+  namespace F = torch::nn::functional;
+  for (auto& batch : *loader) {
+    critic->zero_grad();
+    auto real = critic->forward(batch.data);
+    F::binary_cross_entropy_with_logits(real, torch::ones_like(real)).backward();
+    auto fake = generator->forward(batch.data.flip(1));
+    auto judged = critic->forward(fake.detach());
+    F::binary_cross_entropy_with_logits(judged, torch::zeros_like(judged)).backward();
+    of_critic.step();
+    generator->zero_grad();
+    auto again = critic->forward(fake);
+    F::binary_cross_entropy_with_logits(again, torch::ones_like(again)).backward();
+    of_generator.step();
+    print(world, {{"generator", sum_of(*generator)}, {"critic", sum_of(*critic)}});
+  }
+}
+
+// A gradient that is itself differentiated, a graph that is used twice, a sparse gradient, and
+// tied, frozen and unused parameters.
+struct Odd : torch::nn::Module {
+  Odd() {
+    rows = register_module("rows",
+                           torch::nn::Embedding(torch::nn::EmbeddingOptions(3, 6).sparse(true)));
+    one = register_module("one", torch::nn::Linear(6, 6));
+    two = register_module("two", torch::nn::Linear(6, 6));
+    two->weight.set_data(one->weight);  // One memory.
+    frozen = register_parameter("frozen", torch::full({6}, 0.5), /*requires_grad=*/false);
+    unused = register_parameter("unused", torch::ones({2}));
+  }
+  torch::nn::Embedding rows{nullptr};
+  torch::nn::Linear one{nullptr}, two{nullptr};
+  torch::Tensor frozen, unused;
+};
+
+void odd(World& world) {
+  Odd model;
+  model.to(torch::kDouble);
+  auto loader = loader_for(world);
+  Distributed<torch::optim::SGD> optimizer(world, model, torch::optim::SGDOptions(0.05));
+  for (auto& batch : *loader) {
+    optimizer.zero_grad();
+    auto hidden = torch::tanh(model.one(batch.data + model.rows(batch.target)));
+    auto loss = (model.two(hidden) * model.frozen).pow(2).mean();
+    loss.backward({}, /*keep_graph=*/true, /*create_graph=*/true);
+    // The penalty looks at the gradient of the whole batch.
+    auto penalty = model.one->weight.grad().pow(2).sum();
+    penalty.backward();
+    optimizer.step();
+    optimizer.zero_grad();
+    print(world, {{"sum", sum_of(model)}});
+  }
+}
+
+// What is wrong on one rank, or on all.
+void no_backward(World& world) {
+  Net model;
+  Distributed<torch::optim::SGD> optimizer(world, model, torch::optim::SGDOptions(0.1));
+  optimizer.step();
+}
+
+void only_own(World& world) {
+  Net model;
+  Distributed<torch::optim::SGD> optimizer(world, model, torch::optim::SGDOptions(0.1));
+  {
+    const auto quiet = optimizer.no_sync();
+    model.forward(torch::ones({2, 6})).sum().backward();
+  }
+  optimizer.step();
+}
+
+void one_step(Net& model, torch::optim::Optimizer& optimizer, double factor = 1) {
+  optimizer.zero_grad();
+  (model.forward(torch::ones({2, 6})).sum() * factor).backward();
+  optimizer.step();
+}
+
+void not_a_number(World& world) {
+  Net model;
+  Distributed<torch::optim::SGD> optimizer(world, model, torch::optim::SGDOptions(0.1));
+  one_step(model, optimizer);
+  one_step(model, optimizer, world.rank() == 1 ? std::nan("") : 1);
+}
+
+void drifted(World& world) {
+  Net model;
+  Distributed<torch::optim::SGD> optimizer(world, model, torch::optim::SGDOptions(0.1));
+  if (world.rank() == 1) torch::nn::init::ones_(model.output->bias);
+  one_step(model, optimizer);
+}
+
+void drifted_at_the_end(World& world) {
+  Net model;
+  Distributed<torch::optim::SGD> optimizer(world, model, torch::optim::SGDOptions(0.1));
+  for (int step = 0; step < 3; ++step) one_step(model, optimizer);
+  if (world.rank() == 1) torch::nn::init::ones_(model.output->bias);
+  world.leave();
+}
+
+void another_type(World& world) {
+  Net model;
+  Distributed<torch::optim::SGD> optimizer(world, model, torch::optim::SGDOptions(0.1));
+  one_step(model, optimizer);
+  if (world.rank() == 1) model.to(torch::kDouble);
+  optimizer.zero_grad();
+  model.forward(torch::ones({2, 6}, model.output->bias.options().requires_grad(false)))
+      .sum()
+      .backward();
+  optimizer.step();
+}
+
+// Each rank has another number of batches: 2, 4, 6.
+void join(World& world) {
+  Net model;
+  model.to(torch::kDouble);
+  Distributed<torch::optim::Adam> optimizer(world, model, torch::optim::AdamOptions(0.01));
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    for (int step = 0; step < 2 + 2 * world.rank(); ++step) {
+      optimizer.zero_grad();
+      torch::nn::functional::mse_loss(
+          model.forward(torch::full({2, 6}, 0.1 * step, torch::kDouble)),
+          torch::ones({2, 3}, torch::kDouble))
+          .backward();
+      optimizer.step();
+    }
+    optimizer.join();
+    print(world, {{"sum", sum_of(model)}});
+  }
+}
+
+// Ranks draw different numbers, and rank 0 those of a process alone.
+void noise(World& world) {
+  Net model;
+  Distributed<torch::optim::SGD> optimizer(world, model, torch::optim::SGDOptions(0.1));
+  std::cout
+      << trireme::Json{{"rank", world.rank()}, {"drawn", torch::rand({1}).item<double>()}}.dump()
+      << std::endl;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 2) return 2;
+  try {
+    auto world = World::join();
+    torch::manual_seed(7);
+    const std::map<std::string, std::function<void(World&)>> scenarios{
+        {"plain", plain},
+        {"unmodified", unmodified},
+        {"accumulate", accumulate},
+        {"lbfgs", lbfgs},
+        {"gan", gan},
+        {"odd", odd},
+        {"join", join},
+        {"noise", noise},
+        {"no_backward", no_backward},
+        {"only_own", only_own},
+        {"not_a_number", not_a_number},
+        {"drifted", drifted},
+        {"drifted_at_the_end", drifted_at_the_end},
+        {"another_type", another_type}};
+    scenarios.at(argv[1])(world);
+    if (std::string(argv[1]) != "drifted_at_the_end") world.leave();
+  } catch (const trireme::Error& error) {
+    std::cerr << error.what() << std::endl;
+    return trireme::exit_code_of(error);
+  }
+}

@@ -1,0 +1,59 @@
+// The engine of a training loop as it stands, which calls loss.backward() and optimizer.step()
+// itself (distributed.h wraps it). Each backward() that accumulates gradients in the module's
+// parameters ends with the mean over all ranks in every .grad: whatever looks at gradients
+// afterwards, such as clipping, sees what one process sees. Gradients travel while backward runs
+// (Li et al. 2020, "PyTorch Distributed", section 3.2). The update is the fused one of the
+// data-parallel engine, on each rank, if the optimizer has one.
+#pragma once
+#include <trireme/comm/world.h>
+#include <trireme/parallel/data_parallel_options.h>
+#include <trireme/parallel/optimizer.h>
+#include <functional>
+#include <memory>
+
+namespace trireme {
+
+struct OwnStepsOptions {
+  plan::BucketOptions buckets;
+  plan::CompressionOptions compression;
+  // The ranks compare a digest of their parameters in the first two steps, in each such number of
+  // steps, and at World::leave(). 0: never.
+  int64_t check_every = 64;
+};
+
+// One thread at a time may use it.
+class OwnSteps {
+ public:
+  // COLLECTIVE, unless the world is one process: then it does nothing, now and later. Compares
+  // model, optimizer and options over all ranks, and gives every rank rank 0's parameters and
+  // buffers. From now on the ranks other than 0 draw other random numbers than rank 0 from the
+  // default generator, by its seed. `optimizer` outlives the object, and so does `module`.
+  OwnSteps(World& world, std::shared_ptr<torch::nn::Module> module,
+           torch::optim::Optimizer& optimizer, const OwnStepsOptions& options = {});
+  // Backward calls no longer communicate.
+  ~OwnSteps();
+  OwnSteps(const OwnSteps&) = delete;
+
+  using Closure = std::function<at::Tensor()>;
+  // Updates with the gradients that the last backward() left. `own` is the optimizer's own step.
+  // With a closure (LBFGS) each of its losses becomes the mean over all ranks. Throws
+  // Error(invalid_argument) naming rank and step if no backward() has left the ranks' mean.
+  at::Tensor step(const Closure& closure, const std::function<at::Tensor(Closure)>& own);
+
+  // While the result lives, backward() adds to this rank's gradients alone. The first backward()
+  // after it reduces them all.
+  [[nodiscard]] std::shared_ptr<void> no_sync();
+  // For ranks with unequal numbers of batches, once this rank has had its last one. Takes part in
+  // the backward() calls of the others without samples, until all ranks are here. Then every rank
+  // takes parameters, buffers and optimizer state of the rank that came last.
+  void join();
+  // COLLECTIVE. Gives every rank rank 0's parameters and buffers, after rank 0 has changed them.
+  void sync();
+  int64_t steps() const;  // The number of updates so far.
+
+ private:
+  struct Impl;
+  std::shared_ptr<Impl> impl_;  // Null in a world of one process.
+};
+
+}  // namespace trireme

@@ -1,0 +1,65 @@
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+
+#include <fmt/format.h>
+
+#include <trireme/base/log.h>
+#include <trireme/parallel/shared_random.h>
+#include <string>
+#include <utility>
+
+namespace trireme {
+namespace {
+
+at::Tensor numbers_of(at::Generator& generator) {
+  const std::lock_guard lock(generator.mutex());
+  return generator.get_state();
+}
+
+void set_numbers(at::Generator& generator, const at::Tensor& state) {
+  const std::lock_guard lock(generator.mutex());
+  generator.set_state(state);
+}
+
+std::string hex_of(const at::Tensor& bytes) {
+  std::string text;
+  const uint8_t* const byte = bytes.const_data_ptr<uint8_t>();
+  for (int64_t i = 0; i < bytes.numel(); ++i) text += fmt::format("{:02x}", byte[i]);
+  return text;
+}
+
+at::Tensor bytes_of_hex(const std::string& text) {
+  at::Tensor bytes = at::empty({std::ssize(text) / 2}, at::kByte);
+  for (int64_t i = 0; i < bytes.numel(); ++i)
+    bytes.mutable_data_ptr<uint8_t>()[i] =
+        static_cast<uint8_t>(std::stoi(text.substr(static_cast<size_t>(2 * i), 2), nullptr, 16));
+  return bytes;
+}
+
+}  // namespace
+
+SharedRandom::SharedRandom(World& world) : world_(world), number_(world.own_loop()->loaders++) {}
+
+void SharedRandom::run(const std::function<void()>& draws) {
+  if (world_.size() == 1) return draws();
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  const std::string key = fmt::format("random numbers of loader {}, {}", number_, runs_++);
+  if (world_.rank() == 0) {
+    world_.set_value(key, hex_of(numbers_of(generator)));
+    return draws();
+  }
+  const at::Tensor own = numbers_of(generator);
+  set_numbers(generator,
+              bytes_of_hex(world_.get_value(key, Deadline::after(world_.options().timeout))));
+  draws();
+  set_numbers(generator, own);
+}
+
+void SharedRandom::tell_left_out(int64_t samples) {
+  if (std::exchange(told_, true) || world_.rank() != 0) return;
+  log_warning("the last batch of an epoch has {} samples, fewer than the {} ranks: it is left out",
+              samples, world_.size());
+}
+
+}  // namespace trireme

@@ -1,0 +1,26 @@
+// Random draws that are the same on all ranks, for the samplers of data_loader.h.
+#pragma once
+#include <trireme/comm/world.h>
+#include <cstdint>
+#include <functional>
+#include <string>
+
+namespace trireme {
+
+class SharedRandom {
+ public:
+  explicit SharedRandom(World& world);
+  // COLLECTIVE. Runs `draws` with the default generator as rank 0 has it. Afterwards rank 0's has
+  // moved on, as it does in a process alone, and the other ranks have theirs as it was.
+  void run(const std::function<void()>& draws);
+  // Warns once, on rank 0, that the last `samples` of an epoch are fewer than the ranks.
+  void tell_left_out(int64_t samples);
+
+ private:
+  World& world_;
+  int number_;
+  int64_t runs_ = 0;
+  bool told_ = false;
+};
+
+}  // namespace trireme
