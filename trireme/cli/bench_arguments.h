@@ -12,7 +12,7 @@ struct BenchArguments {
               compression = "none";
   int64_t batch = 0, steps = 50, model_mb = 100;
   int workers = 2, repeats = 5, compression_rank = 2;
-  bool json = false, tune = false, shared_tensors = false;
+  bool json = false, tune = false, shared_tensors = false, written = false;
   BenchMesh mesh;
   NodeOptions node;
 };

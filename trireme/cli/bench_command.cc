@@ -156,6 +156,13 @@ int bench_step(const BenchArguments& arguments) {
                                  "--compression-rank",
                                  std::to_string(arguments.compression_rank)};
   for (std::string& word : arguments.mesh.words()) words.push_back(std::move(word));
+  if (arguments.written && (arguments.path == "threads" || arguments.mesh.is_wanted() ||
+                            arguments.mesh.has_memory_policy()))
+    throw Error(ErrorCode::invalid_argument, "cli",
+                "--written measures a loop with one replica in each process, without a mesh or a "
+                "memory policy",
+                "--written with --path shm, tcp or another one between processes");
+  if (arguments.written) words.push_back("--written");
   return measure(arguments, std::move(words));
 }
 
@@ -243,6 +250,8 @@ void add_bench_step(Command bench, const std::shared_ptr<BenchArguments>& argume
               "How gradients are made smaller (docs/compression.md; default: none)");
   step.option("--compression-rank", arguments->compression_rank,
               "powersgd: columns of each factor (default 2)");
+  step.flag("--written", arguments->written,
+            "Measure a loop as it stands (Distributed<SGD>) instead of DataParallel");
   arguments->mesh.add_to(step, /*described=*/true);
   add_common(step, arguments);
   add_repetitions(step, arguments);

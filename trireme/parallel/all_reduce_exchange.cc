@@ -14,6 +14,7 @@
 #include <trireme/parallel/flat_gradients.h>
 #include <trireme/parallel/gradient_watch.h>
 #include <trireme/parallel/step_facts.h>
+#include <algorithm>
 #include <cmath>
 
 namespace trireme {
@@ -76,8 +77,11 @@ class AllReduceExchange : public Exchange {
     if (outcome.nonfinite_ranks.empty() && !outcome.nonfinite_gradients && outcome.samples > 0) {
       // Compressed gradients were scaled back before.
       const double too_large = compressed_ ? 1.0 : mine.gradient_scale;
-      const double factor =
-          1.0 / (weighted_ ? too_large : too_large * static_cast<double>(outcome.samples));
+      const double total = static_cast<double>(outcome.samples);
+      const double factor = options_.samples ? std::max(1.0, usual_total_) / total
+                                             : 1.0 / (weighted_ ? too_large : too_large * total);
+      // The errors that compression keeps must have the same scale in each step.
+      if (options_.samples && !compressed_) usual_total_ = total;
       finish_step(parameters_, trainable_, factor, options_, update, outcome);
     }
     works_.clear();
@@ -121,9 +125,15 @@ class AllReduceExchange : public Exchange {
 
   size_t sent() const { return compressed_ ? compressed_->sent() : works_.size(); }
 
+  // The factor of this rank's gradients. If the ranks have as many samples as in the step before,
+  // their sum is then the mean, and needs no other pass over memory.
+  double weight() const {
+    if (!options_.samples) return 1;
+    return static_cast<double>(options_.samples()) / std::max(1.0, usual_total_);
+  }
+
   void prepare(size_t bucket) {
-    pack(buckets()[bucket], parameters_, flats_[bucket],
-         options_.samples ? static_cast<double>(options_.samples()) : 1);
+    pack(buckets()[bucket], parameters_, flats_[bucket], weight());
     if (compressed_) compressed_->prepare(flats_[bucket], gradient_scale_);
   }
 
@@ -237,6 +247,7 @@ class AllReduceExchange : public Exchange {
   bool in_ready_order_ = false;
   // The state of the current step follows.
   double gradient_scale_ = 1;
+  double usual_total_ = 0;  // With leave_means(): the samples of all ranks in the step before.
   std::unique_ptr<BucketProgress> progress_;
   std::vector<WorkPtr> works_;  // The sent buckets, in the plan's order.
 };

@@ -21,6 +21,7 @@ void add_subcommands(Command app) {
     step.option("--batch", arguments->batch);
     step.option("--compression", arguments->compression);
     step.option("--compression-rank", arguments->compression_rank);
+    step.flag("--written", arguments->written);
     arguments->mesh.add_to(step, /*described=*/false);
     add_common(step);
     step.action([arguments, run] { return run(*arguments); });

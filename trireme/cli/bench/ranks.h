@@ -14,7 +14,7 @@ struct RankArguments {
               path = "threads", output, compression = "none", table;
   int64_t batch = 0, steps = 50, rows = 0;
   int workers = 2, compression_rank = 2;
-  bool json = false, tune = false, shared_tensors = false;
+  bool json = false, tune = false, shared_tensors = false, written = false;
   BenchMesh mesh;
 };
 

@@ -3,6 +3,7 @@
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
 #include <fmt/format.h>
+#include <torch/optim/sgd.h>
 
 #include <trireme/base/unix_time.h>
 #include <trireme/cli/bench/ranks.h>
@@ -11,6 +12,7 @@
 #include <trireme/models/family.h>
 #include <trireme/monitor/resources.h>
 #include <trireme/parallel/data_parallel.h>
+#include <trireme/parallel/distributed.h>
 #include <trireme/parallel/engine.h>
 #include <algorithm>
 #include <chrono>
@@ -127,6 +129,32 @@ class Training {
   DataParallel replica_;
 };
 
+// A loop as people write it for one process.
+class WrittenTraining {
+ public:
+  WrittenTraining(const RankArguments& arguments, World& world)
+      : work_(arguments),
+        ranks_(world.size()),
+        optimizer_(
+            OwnStepsOptions{.compression = {arguments.compression, arguments.compression_rank}},
+            world, work_.model.module, torch::optim::SGDOptions(1e-3).momentum(0.9)) {}
+
+  StepOutcome step() {
+    optimizer_.zero_grad();
+    Work::loss(output_of(work_.model, work_.batch), work_.batch.target).backward();
+    optimizer_.step();
+    return {};
+  }
+  int64_t batch() const { return work_.size(); }
+  Json facts() const { return Json::object(); }
+  int replicas() const { return ranks_; }
+
+ private:
+  Work work_;
+  int ranks_;
+  Distributed<torch::optim::SGD> optimizer_;
+};
+
 // The measurements of rank 0 other than its times.
 struct Seen {
   double cpu_seconds = 0;  // The CPU time of its process for one step.
@@ -200,6 +228,8 @@ int bench_step(const RankArguments& arguments) {
   };
   const auto alike = [&](std::shared_ptr<Group> group) {
     const int rank = group->rank();
+    if (arguments.written)
+      return measure(std::make_unique<WrittenTraining>(arguments, world), rank);
     if (arguments.mesh.has_memory_policy())
       return measure(std::make_unique<EngineTraining>(arguments, std::move(group)), rank);
     return measure(std::make_unique<Training>(arguments, std::move(group)), rank);
