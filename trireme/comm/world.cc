@@ -9,6 +9,9 @@
 #include <trireme/net/message.h>
 #include <trireme/plan/data_plan.h>
 #include <trireme/watch/phase_marks.h>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
 #include <numeric>
 #include <optional>
 
@@ -131,7 +134,30 @@ World::~World() = default;
 World::World(World&&) noexcept = default;
 World& World::operator=(World&&) noexcept = default;
 
+namespace {
+
+std::terminate_handler handler_before = nullptr;
+
+// A programme that catches nothing ends with the exit code of the error (docs/errors.md), as if
+// it had caught it, and without a core file.
+[[noreturn]] void end_with_code_of_error() {
+  try {
+    if (const std::exception_ptr error = std::current_exception()) std::rethrow_exception(error);
+  } catch (const Error& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    std::fflush(nullptr);
+    std::_Exit(exit_code_of(error));
+  } catch (...) {
+  }
+  if (handler_before) handler_before();
+  std::abort();
+}
+
+}  // namespace
+
 World World::join(WorldOptions options) {
+  if (std::get_terminate() != end_with_code_of_error)
+    handler_before = std::set_terminate(end_with_code_of_error);
   return join(std::move(options), Environment::of_process());
 }
 

@@ -25,8 +25,9 @@ namespace trireme {
 class World {
  public:
   // Finds this process's place in the job from its environment (`trireme launch`, torchrun,
-  // mpirun, or alone). Connects nothing yet. Throws Error(invalid_argument) for an environment
-  // that contradicts itself or an option out of range.
+  // mpirun, or alone). Connects nothing yet. From then on a programme that does not catch an Error
+  // prints it and ends with its exit code (exit_code_of). Throws Error(invalid_argument) for an
+  // environment that contradicts itself or an option out of range.
   static World join(WorldOptions options = {});
   static World join(WorldOptions options, const Environment& environment);
   ~World();  // Says no goodbye: without leave() the others take this worker for lost.
