@@ -156,8 +156,10 @@ class World {
     int64_t samples = 1;  // Those of this rank in the batch in hand: its gradients count by them.
     int engines = 0;      // The engines that were made so far; and the same of loaders.
     int loaders = 0;
-    // Called by leave(), before it says goodbye, as long as they live.
-    std::vector<std::weak_ptr<const std::function<void()>>> before_leave;
+    bool regroup = false;  // All ranks know that they meet again after this step.
+    // Called as long as they live: by leave(), before it says goodbye, and in each new generation
+    // of an elastic job, in this order (train/own_checkpoint.h).
+    std::vector<std::weak_ptr<const std::function<void()>>> before_leave, rebind;
   };
   const std::shared_ptr<OwnLoop>& own_loop() const;  // The same after the World was moved.
 

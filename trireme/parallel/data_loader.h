@@ -6,17 +6,30 @@
 // are those of torch::data. In a world of one process the batches are the same, bit for bit.
 #pragma once
 #include <torch/data/dataloader.h>
+#include <trireme/base/json.h>
 #include <trireme/comm/world.h>
 #include <trireme/parallel/shared_random.h>
 #include <trireme/plan/data_plan.h>
 #include <deque>
 #include <memory>
 #include <optional>
+#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 namespace trireme {
+
+// The place of a loader in its data, for checkpoints (train/own_checkpoint.h). The epochs count
+// from 0.
+class LoaderPlace {
+ public:
+  virtual ~LoaderPlace() = default;
+  // The same on all ranks, and for any number of ranks.
+  virtual Json position() const = 0;
+  // The next loop over the loader continues behind the batches of `position`.
+  virtual void seek(const Json& position) = 0;
+};
 
 // The shares of a sampler of indices. Every rank walks over the whole batches, and takes its
 // part of each. Random samplers draw the same numbers on all ranks: those of rank 0.
@@ -26,18 +39,35 @@ class SharedSampler : public torch::data::samplers::Sampler<> {
   static_assert(std::is_same_v<typename Indices::BatchRequestType, std::vector<size_t>>,
                 "make_data_loader takes a sampler of indices (RandomSampler, SequentialSampler, "
                 "or one of your own whose requests are std::vector<size_t>)");
+  // Sampler and loader both use it. The loader lives in the thread that loops over it.
+  struct Place {
+    int64_t epoch = 0;          // The one under way, or the next one.
+    std::string numbers;        // The random numbers at its start; empty: it has not begun.
+    int64_t taken = 0;          // The batches that the loop has had of it.
+    bool is_sought = false;     // The next loop begins behind these batches.
+    std::deque<int64_t> sizes;  // Of this rank's shares that are read and not taken.
+  };
   SharedSampler(World& world, Indices sampler, int64_t batch, bool drop_last)
-      : sampler_(std::move(sampler)),
+      : world_(world),
+        sampler_(std::move(sampler)),
         random_(std::make_shared<SharedRandom>(world)),
-        rank_(world.rank()),
-        ranks_(world.size()),
         batch_(static_cast<size_t>(batch)),
         drop_last_(drop_last) {}
 
   // COLLECTIVE.
   void reset(std::optional<size_t> new_size = std::nullopt) override {
-    sizes_->clear();
-    random_->run([&] { sampler_.reset(new_size); });
+    Place& place = *place_;
+    const auto draws = [&] { sampler_.reset(new_size); };
+    place.sizes.clear();
+    if (std::exchange(place.is_sought, false)) {
+      SharedRandom::run_as(place.numbers, draws);
+      for (int64_t i = 0; i < place.taken && sampler_.next(batch_); ++i) {
+      }
+      return;
+    }
+    if (place.taken > 0) ++place.epoch;  // The loop before did not come to the end.
+    place.taken = 0;
+    place.numbers = random_->run(place.epoch, draws);
   }
   // `share` is not used: the number of samples of the whole batch counts.
   std::optional<std::vector<size_t>> next(size_t share) override {
@@ -45,32 +75,30 @@ class SharedSampler : public torch::data::samplers::Sampler<> {
     const auto all = sampler_.next(batch_);
     if (!all || (drop_last_ && all->size() < batch_)) return std::nullopt;
     const auto samples = static_cast<int64_t>(all->size());
-    if (samples < ranks_) {
+    if (samples < world_.size()) {
       random_->tell_left_out(samples);
       return std::nullopt;
     }
-    const auto [first, last] = plan::DataPlan::share(samples, rank_, ranks_);
-    sizes_->push_back(last - first);
+    const auto [first, last] = plan::DataPlan::share(samples, world_.rank(), world_.size());
+    place_->sizes.push_back(last - first);
     return std::vector<size_t>(all->begin() + first, all->begin() + last);
   }
   void save(torch::serialize::OutputArchive& archive) const override { sampler_.save(archive); }
   void load(torch::serialize::InputArchive& archive) override { sampler_.load(archive); }
-
-  // The sizes of this rank's shares that next() has given and nobody has taken.
-  const std::shared_ptr<std::deque<int64_t>>& sizes() const { return sizes_; }
+  const std::shared_ptr<Place>& place() const { return place_; }
 
  private:
+  World& world_;
   Indices sampler_;
   std::shared_ptr<SharedRandom> random_;
-  int rank_, ranks_;
   size_t batch_;
   bool drop_last_;
-  std::shared_ptr<std::deque<int64_t>> sizes_ = std::make_shared<std::deque<int64_t>>();
+  std::shared_ptr<Place> place_ = std::make_shared<Place>();
 };
 
 // Used as torch's loader is: for (auto& batch : *loader).
 template <typename Dataset, typename Sampler>
-class RankDataLoader {
+class RankDataLoader : public LoaderPlace {
   using Inner = torch::data::StatelessDataLoader<Dataset, SharedSampler<Sampler>>;
 
  public:
@@ -78,7 +106,7 @@ class RankDataLoader {
   RankDataLoader(World& world, Dataset dataset, SharedSampler<Sampler> sampler,
                  torch::data::DataLoaderOptions options)
       : loop_(world.own_loop()),
-        sizes_(sampler.sizes()),
+        place_(sampler.place()),
         inner_(std::move(dataset), std::move(sampler), std::move(options)) {}
 
   class Iterator {
@@ -100,26 +128,43 @@ class RankDataLoader {
     RankDataLoader* loader_;
     torch::data::Iterator<BatchType> at_;
   };
-  // COLLECTIVE. An epoch.
+  // COLLECTIVE. The rest of an epoch that was sought, or the next whole one.
   Iterator begin() {
     Iterator first(this, inner_.begin());
     take(first.at_);
     return first;
   }
   Iterator end() { return Iterator(this, inner_.end()); }
+  int64_t epoch() const { return place_->epoch; }  // The one under way, or the next one.
   const torch::data::FullDataLoaderOptions& options() const { return inner_.options(); }
   void join() { inner_.join(); }
+
+  Json position() const override {
+    return {{"epoch", place_->epoch}, {"numbers", place_->numbers}, {"batches", place_->taken}};
+  }
+  void seek(const Json& position) override {
+    place_->epoch = position.at("epoch");
+    place_->numbers = position.at("numbers");
+    place_->taken = position.at("batches");
+    place_->is_sought = !place_->numbers.empty();
+  }
 
  private:
   // The gradients of the batch in hand count by its samples.
   void take(torch::data::Iterator<BatchType>& at) {
-    if (at == inner_.end() || sizes_->empty()) return;
-    loop_->samples = sizes_->front();
-    sizes_->pop_front();
+    if (at == inner_.end()) {
+      ++place_->epoch;
+      place_->numbers.clear();
+      place_->taken = 0;
+    } else if (!place_->sizes.empty()) {
+      loop_->samples = place_->sizes.front();
+      place_->sizes.pop_front();
+      ++place_->taken;
+    }
   }
 
   std::shared_ptr<World::OwnLoop> loop_;
-  std::shared_ptr<std::deque<int64_t>> sizes_;
+  std::shared_ptr<typename SharedSampler<Sampler>::Place> place_;
   Inner inner_;
 };
 

@@ -1,9 +1,9 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/graph_task.h>
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
-#include <torch/serialize/archive.h>
 
 #include <fmt/format.h>
 
@@ -12,11 +12,12 @@
 #include <trireme/checkpoint/digest.h>
 #include <trireme/parallel/data_parallel_impl.h>
 #include <trireme/parallel/gradient_watch.h>
+#include <trireme/parallel/optimizer_transfer.h>
 #include <trireme/parallel/own_steps.h>
 #include <cmath>
 #include <cstring>
 #include <map>
-#include <sstream>
+#include <numeric>
 #include <utility>
 
 namespace trireme {
@@ -30,13 +31,18 @@ Reached& reached_now() {
   return reached;
 }
 
-// Calls `finish` at the end of the backward under way.
+// Calls `finish` at the end of the backward under way. A backward that ends by an error calls
+// nothing, and what it had reached is forgotten by the next one.
 void at_end_of_backward(int engine, std::function<void()> finish) {
+  static thread_local int task = -1;  // The backward of `reached_now()`.
   Reached& reached = reached_now();
-  if (reached.empty())
+  if (const int now = torch::autograd::get_current_graph_task_id(); now != task) {
+    task = now;
+    reached.clear();
     torch::autograd::Engine::get_default_engine().queue_callback([] {
       for (const auto& [number, each] : std::exchange(reached_now(), {})) each();
     });
+  }
   reached.emplace(engine, std::move(finish));
 }
 
@@ -62,19 +68,19 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
   std::shared_ptr<const std::function<void()>> before_leave;
   int quiet = 0;               // The no_sync() objects that live.
   bool has_joined = false;     // This rank has no samples any more.
-  bool is_reached = false;     // By the backward under way.
+  int reached_by = -1;         // The last backward that reached this engine.
   int first_gradient = -1;     // The parameter whose gradient was the first of that backward.
   bool has_means = false;      // Since the last step a backward has left means.
   bool has_own_alone = false;  // A backward under no_sync() has left what no other rank knows.
   int64_t steps = 0;
 
   Impl(World& the_world, std::shared_ptr<torch::nn::Module> module,
-       torch::optim::Optimizer& the_optimizer, const OwnStepsOptions& options)
+       torch::optim::Optimizer& the_optimizer, const OwnStepsOptions& options, int the_number)
       : world(the_world),
         loop(world.own_loop()),
         optimizer(the_optimizer),
         check_every(options.check_every),
-        number(loop->engines++),
+        number(the_number),
         engine(world.make_groups(1)[0], module, UpdatedTensors(*module, not_owned(optimizer)),
                engine_options(options)) {}
 
@@ -108,8 +114,8 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
 
   // Runs in backward, when a gradient has been accumulated.
   void reach(int parameter) {
-    if (is_reached) return;
-    is_reached = true;
+    const int task = torch::autograd::get_current_graph_task_id();
+    if (std::exchange(reached_by, task) == task) return;
     first_gradient = parameter;
     at_end_of_backward(number, [weak = weak_from_this()] {
       if (const auto self = weak.lock()) self->finish_backward();
@@ -117,7 +123,6 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
   }
 
   void finish_backward() {
-    is_reached = false;
     if (quiet > 0) {
       has_own_alone = true;
       return;
@@ -140,6 +145,7 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
     Contribution mine;
     mine.samples = has_joined ? 0 : loop->samples;
     if (!has_joined && !first_gradient_is_finite()) mine.loss_sum = std::nan("");
+    mine.wants_regroup = world.regroup_wanted();
     mine.change = engine.forms.find_change();
     mine.groups = engine.hash_of_groups();
     if (!has_joined && check_every > 0 && !has_means && (steps < 2 || steps % check_every == 0))
@@ -152,6 +158,7 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
                               "is, or its data",
                               outcome.nonfinite_ranks.front(), steps + 1),
                   "a look at that rank's loss and data, or a smaller learning rate");
+    loop->regroup = loop->regroup || outcome.regroup;
     keep_graphs(graphs);
     engine.exchange->expect_backward(quiet == 0);
     return outcome;
@@ -279,31 +286,31 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
         at::Tensor bytes = as_bytes(tensor.detach());
         engine.group->broadcast(bytes, root);
       }
-    std::ostringstream written;
-    if (rank() == root) {
-      torch::serialize::OutputArchive archive;
-      optimizer.save(archive);
-      archive.save_to(written);
-    }
-    std::string text = written.str();
-    at::Tensor facts = at::tensor({static_cast<int64_t>(text.size()), steps}, at::kLong);
-    engine.group->broadcast(facts, root);
-    text.resize(static_cast<size_t>(facts[0].item<int64_t>()));
-    at::Tensor bytes = at::from_blob(text.data(), {std::ssize(text)}, at::kByte);
-    engine.group->broadcast(bytes, root);
-    steps = facts[1].item<int64_t>();
-    if (rank() == root) return;
-    torch::serialize::InputArchive archive;
-    archive.load_from(text.data(), text.size());
-    optimizer.load(archive);
+    take_optimizer_of(root, *engine.group, optimizer, engine.parameters);
+    at::Tensor made = at::tensor({steps}, at::kLong);
+    engine.group->broadcast(made, root);
+    steps = made.item<int64_t>();
   }
 };
 
 OwnSteps::OwnSteps(World& world, std::shared_ptr<torch::nn::Module> module,
-                   torch::optim::Optimizer& optimizer, const OwnStepsOptions& options) {
+                   torch::optim::Optimizer& optimizer, const OwnStepsOptions& options)
+    : world_(world),
+      module_(std::move(module)),
+      optimizer_(optimizer),
+      options_(options),
+      number_(world.own_loop()->engines++),
+      rebind_(std::make_shared<const std::function<void()>>([this] { bind(); })) {
   world.connect();
-  if (world.size() == 1) return;
-  impl_ = std::make_shared<Impl>(world, std::move(module), optimizer, options);
+  world.own_loop()->rebind.emplace_back(rebind_);
+  bind();
+}
+
+void OwnSteps::bind() {
+  reached_now().erase(number_);  // A backward that an error ended may have left it.
+  impl_.reset();
+  if (world_.size() == 1) return;
+  impl_ = std::make_shared<Impl>(world_, module_, optimizer_, options_, number_);
   impl_->begin();
 }
 OwnSteps::~OwnSteps() = default;

@@ -53,6 +53,13 @@ class OwnSteps {
 
  private:
   struct Impl;
+  void bind();  // COLLECTIVE. In each generation of an elastic job.
+  World& world_;
+  const std::shared_ptr<torch::nn::Module> module_;
+  torch::optim::Optimizer& optimizer_;
+  const OwnStepsOptions options_;
+  const int number_;  // Among the engines of this process.
+  std::shared_ptr<const std::function<void()>> rebind_;
   std::shared_ptr<Impl> impl_;  // Null in a world of one process.
 };
 

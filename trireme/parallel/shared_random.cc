@@ -41,17 +41,24 @@ at::Tensor bytes_of_hex(const std::string& text) {
 
 SharedRandom::SharedRandom(World& world) : world_(world), number_(world.own_loop()->loaders++) {}
 
-void SharedRandom::run(const std::function<void()>& draws) {
-  if (world_.size() == 1) return draws();
+std::string SharedRandom::run(int64_t epoch, const std::function<void()>& draws) {
   at::Generator generator = at::detail::getDefaultCPUGenerator();
-  const std::string key = fmt::format("random numbers of loader {}, {}", number_, runs_++);
+  const std::string key = fmt::format("random numbers of loader {}, epoch {}", number_, epoch);
   if (world_.rank() == 0) {
-    world_.set_value(key, hex_of(numbers_of(generator)));
-    return draws();
+    const std::string numbers = hex_of(numbers_of(generator));
+    if (world_.size() > 1) world_.set_value(key, numbers);
+    draws();
+    return numbers;
   }
+  const std::string numbers = world_.get_value(key, Deadline::after(world_.options().timeout));
+  run_as(numbers, draws);
+  return numbers;
+}
+
+void SharedRandom::run_as(const std::string& numbers, const std::function<void()>& draws) {
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
   const at::Tensor own = numbers_of(generator);
-  set_numbers(generator,
-              bytes_of_hex(world_.get_value(key, Deadline::after(world_.options().timeout))));
+  set_numbers(generator, bytes_of_hex(numbers));
   draws();
   set_numbers(generator, own);
 }
