@@ -4,7 +4,7 @@ what goes wrong in them is named (written_loops.cc)."""
 import json
 import unittest
 
-from support import BIN, TRIREME, SystemTest
+from support import BIN, TRIREME, SystemTest, environment
 
 PROGRAMME = BIN / "written_loops"
 
@@ -62,6 +62,42 @@ class WrittenLoops(SystemTest):
         self.assertEqual(drawn[0], self.lines_of("noise", 1)[0]["drawn"])
         self.assertEqual(drawn, {line["rank"]: line["drawn"]
                                  for line in self.lines_of("noise", 3)})
+
+    def continued(self, *options, processes=1, **variables):
+        words = (PROGRAMME, "continued")
+        if processes > 1 or options:
+            words = (TRIREME, "launch", "--workers", processes, *options, "--", *words)
+        code, out, err = self.run_to_end(*words, timeout=90, env=environment(
+            OMP_NUM_THREADS="1", **{name: str(value) for name, value in variables.items()}))
+        self.assertEqual(code, 0, f"{variables}\n{out}\n{err}")
+        lines = [line for line in out.splitlines() if "{" in line]
+        return json.loads(lines[-1][lines[-1].index("{"):])
+
+    def assert_same_end(self, found, expected, but=("ranks", "drawn")):
+        for key in expected.keys() - set(but):
+            self.assertAlmostEqual(found[key], expected[key], delta=1e-9 * abs(expected[key]),
+                                   msg=key)
+
+    def test_a_loop_continues_from_its_checkpoint_with_any_number_of_processes(self):
+        undisturbed = self.continued()
+        self.assertEqual((undisturbed["steps"], undisturbed["epochs"]), (24, 4))
+        # In the middle of an epoch, at its end, and at its start; each step is saved or is behind
+        # a saved one.
+        for stop, before, after in ((8, 1, 1), (12, 1, 3), (13, 2, 1), (16, 3, 2)):
+            with self.subTest(stop=stop, before=before, after=after):
+                folder = self.folder / f"{stop}-{before}-{after}"
+                self.continued(processes=before, TEST_FOLDER=folder, TEST_STOP=stop)
+                found = self.continued(processes=after, TEST_FOLDER=folder)
+                self.assert_same_end(found, undisturbed)
+                if before == after == 1:
+                    self.assertEqual(found, undisturbed)  # Random numbers too, bit for bit.
+
+    def test_a_loop_goes_on_without_a_lost_worker(self):
+        undisturbed = self.continued()
+        for kill in (1, 5, 7, 24):
+            with self.subTest(kill=kill):
+                found = self.continued("--elastic", "2:3", processes=3, TEST_KILL=kill)
+                self.assert_same_end(found, undisturbed)
 
     def assert_named(self, name, *parts, processes=(2, 3), expected=2):
         for count in processes:

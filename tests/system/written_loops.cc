@@ -6,8 +6,11 @@
 #include <trireme/base/json.h>
 #include <trireme/parallel/data_loader.h>
 #include <trireme/parallel/distributed.h>
+#include <trireme/train/own_checkpoint.h>
 
 #include <cmath>
+#include <csignal>
+#include <cstdlib>
 #include <functional>
 #include <iostream>
 #include <map>
@@ -282,6 +285,46 @@ void noise(World& world) {
       << std::endl;
 }
 
+// A loop that continues: from the folder TEST_FOLDER, and when a worker is lost. Worker 1 is
+// killed in step TEST_KILL of the first generation. The loop ends early after TEST_STOP steps.
+int number_in(const char* name) {
+  const char* const text = std::getenv(name);
+  return text ? std::atoi(text) : -1;
+}
+
+void continued(World& world) {
+  const int kill_at = number_in("TEST_KILL"), stop_at = number_in("TEST_STOP");
+  Net model;
+  model.to(torch::kDouble);
+  auto loader = loader_for(world);
+  Distributed<torch::optim::Adam> optimizer(world, model, torch::optim::AdamOptions(0.01));
+  torch::optim::StepLR schedule(optimizer, 4, 0.5);
+  const char* const folder = std::getenv("TEST_FOLDER");
+  trireme::Checkpoint checkpoint(world, model, optimizer,
+                                 {.dir = folder ? folder : "", .every_steps = 4});
+  checkpoint.include(schedule);
+  checkpoint.include(*loader);
+  trireme::run_elastic(world, checkpoint, [&] {
+    while (loader->epoch() < 4)
+      for (auto& batch : *loader) {
+        optimizer.zero_grad();
+        (loss_of(model, batch) + 0 * torch::rand({1}, torch::kDouble).sum()).backward();
+        if (checkpoint.step() + 1 == kill_at && world.worker() == 1 &&
+            world.identity().generation == 0)
+          std::raise(SIGKILL);
+        optimizer.step();
+        schedule.step();
+        checkpoint.commit();
+        if (checkpoint.step() == stop_at) return;
+      }
+  });
+  print(world, {{"steps", checkpoint.step()},
+                {"epochs", loader->epoch()},
+                {"ranks", world.size()},
+                {"drawn", torch::rand({1}).item<double>()},
+                {"sum", sum_of(model)}});
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -300,6 +343,7 @@ int main(int argc, char** argv) {
       {"no_backward", no_backward},
       {"only_own", only_own},
       {"not_a_number", not_a_number},
+      {"continued", continued},
       {"drifted", drifted},
       {"drifted_at_the_end", drifted_at_the_end},
       {"another_type", another_type}};

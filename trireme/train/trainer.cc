@@ -6,6 +6,7 @@
 #include <trireme/base/unix_time.h>
 #include <trireme/membership/arrival.h>
 #include <trireme/parallel/engine.h>
+#include <trireme/train/lost_peer.h>
 #include <trireme/train/refuse.h>
 #include <trireme/train/replica_groups.h>
 #include <trireme/train/replica_run.h>
@@ -21,7 +22,6 @@
 namespace trireme {
 namespace {
 
-constexpr int kGenerationsInVain = 20;
 constexpr int64_t kUsualEpochs = 10;
 
 void check_elastic(const TrainerOptions& o, const membership::Elastic& elastic) {
@@ -67,19 +67,6 @@ std::vector<ReplicaGroups> make_groups(World& world, const TrainerOptions& optio
     for_each(world.make_groups(options.replicas), &ReplicaGroups::norms);
   if (needs.mesh) for_each(world.mesh(*needs.mesh, options.replicas), &ReplicaGroups::mesh);
   return groups;
-}
-
-// Returns true if the worker must meet the others again after this error; otherwise the run ends.
-bool is_of_lost_peer(const std::exception& error, const World& world) {
-  const auto* const known = dynamic_cast<const Error*>(&error);
-  if (known && (known->code() == ErrorCode::peer_lost || known->code() == ErrorCode::timeout ||
-                known->code() == ErrorCode::aborted))
-    return true;
-  // No loss causes errors of these codes. All workers end with such an error, and the worker that
-  // ended first already counts as lost.
-  if (known && (known->code() == ErrorCode::internal || known->code() == ErrorCode::corrupt))
-    return false;
-  return world.lost_a_worker();
 }
 
 // Holds the first error of several replicas. The errors of the others are its consequences.

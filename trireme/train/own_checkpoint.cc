@@ -1,0 +1,367 @@
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/grad_mode.h>
+#include <torch/nn/module.h>
+#include <torch/optim/optimizer.h>
+
+#include <trireme/base/error.h>
+#include <trireme/base/error_parts.h>
+#include <trireme/base/hash.h>
+#include <trireme/base/log.h>
+#include <trireme/checkpoint/file_system.h>
+#include <trireme/checkpoint/writer.h>
+#include <trireme/membership/arrival.h>
+#include <trireme/parallel/optimizer_transfer.h>
+#include <trireme/parallel/optimizer_view.h>
+#include <trireme/train/lost_peer.h>
+#include <trireme/train/own_checkpoint.h>
+#include <trireme/train/saver.h>
+#include <trireme/train/state_head.h>
+#include <trireme/train/state_transfer.h>
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace trireme {
+namespace {
+
+struct MeetAgain {};  // The workers of an elastic job leave the loop to meet again.
+
+// The member is protected, and a schedule has no other state than it and the learning rates.
+struct StepCount : torch::optim::LRScheduler {
+  static unsigned& of(torch::optim::LRScheduler& schedule) {
+    return schedule.*(&StepCount::step_count_);
+  }
+};
+
+at::Tensor numbers_of_default_generator() {
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  const std::lock_guard lock(generator.mutex());
+  return generator.get_state();
+}
+
+// A model with its optimizer. The names of the tensors begin with the model's name.
+struct Trained {
+  std::string name;
+  std::shared_ptr<torch::nn::Module> module;
+  torch::optim::Optimizer& optimizer;
+  ModuleState state;
+  OptimizerView view;
+
+  Trained(std::string the_name, std::shared_ptr<torch::nn::Module> the_module,
+          torch::optim::Optimizer& the_optimizer)
+      : name(std::move(the_name)),
+        module(std::move(the_module)),
+        optimizer(the_optimizer),
+        state(named_state()),
+        view(optimizer, state.parameters) {}
+
+  ModuleState named_state() const {
+    ModuleState own = state_of(*module);
+    if (name.empty()) return own;
+    for (auto* const tensors : {&own.parameters, &own.buffers})
+      for (NamedTensor& each : *tensors) each.name = name + "." + each.name;
+    own.aliases.clear();
+    return own;
+  }
+  bool has(const std::string& parameter) const {
+    return std::ranges::any_of(state.parameters,
+                               [&](const NamedTensor& each) { return each.name == parameter; });
+  }
+};
+
+}  // namespace
+
+// The Saver sees the loop as an engine that makes no steps.
+struct Checkpoint::Impl : Engine {
+  World& world;
+  const CheckpointOptions options;
+  std::vector<std::unique_ptr<Trained>> trained;
+  std::vector<torch::optim::LRScheduler*> schedules;
+  std::vector<LoaderPlace*> loaders;
+  std::shared_ptr<Group> group;
+  std::optional<checkpoint::Writer> writer;  // Only rank 0 has it.
+  std::optional<Saver> saver;
+  plan::EnginePlan no_plan;
+  at::Tensor numbers = numbers_of_default_generator();  // As they were saved.
+  int64_t step_ = 0;
+  bool has_told_first_step = false;
+
+  // The state at a commit, in memory.
+  struct Copy {
+    int64_t step = -1;
+    std::vector<at::Tensor> tensors;
+    std::vector<OptimizerState> optimizers;
+    Json facts;
+    at::Tensor numbers;
+  } copy;
+
+  Impl(World& the_world, CheckpointOptions the_options)
+      : world(the_world), options(std::move(the_options)) {
+    bind();
+  }
+
+  bool first() const { return group->rank() == 0; }
+
+  // COLLECTIVE. In each generation.
+  void bind() {
+    saver.reset();
+    group = world.make_groups(1)[0];
+    if (!first()) writer.reset();
+    if (first() && !writer && !options.dir.empty())
+      writer.emplace(
+          checkpoint::Folder(options.dir, {options.keep, options.keep_every, options.keep_best},
+                             checkpoint::disk(), Milliseconds(5000)),
+          checkpoint::WriterOptions{
+              .background = options.background,
+              .mark = [this](int64_t step) { return world.mark_save(step); }});
+    saver.emplace(writer ? &*writer : nullptr, std::nullopt, RunFacts{}, *group);
+    has_told_first_step = false;
+  }
+
+  // Engine.
+  StepOutcome step(const StepRequest&) override { throw no_step(); }
+  at::Tensor evaluate(const Batch&) override { throw no_step(); }
+  static Error no_step() {
+    return Error(ErrorCode::internal, "train", "a checkpoint makes no steps");
+  }
+  DataShare data_share() const override { return {group->rank(), group->size()}; }
+  void prepare_to_read() override {
+    for (const auto& each : trained) broadcast_tensors(*group, each->state.buffers);
+  }
+  EngineState state() override {
+    EngineState all;
+    Json optimizers = Json::array();
+    for (const auto& each : trained) {
+      append(all.tensors, each->state.parameters, StateKind::parameter);
+      append(all.tensors, each->state.buffers, StateKind::buffer);
+      each->view.show(all);
+      optimizers.push_back(all.counters["optimizer"]);
+    }
+    if (!optimizers.empty()) all.counters["optimizer"] = optimizers[0];
+    all.counters["loop"] = facts();
+    all.counters["loop"]["optimizers"] = std::move(optimizers);
+    return all;
+  }
+  void begin_load(const IncomingState& incoming) override {
+    const Json& loop = incoming.counters.at("loop");
+    require("models", loop.at("optimizers").size(), trained.size());
+    require("schedules", loop.at("schedules").size(), schedules.size());
+    require("loaders", loop.at("loaders").size(), loaders.size());
+    for (size_t i = 0; i < trained.size(); ++i) {
+      Trained& each = *trained[i];
+      if (incoming.model_is_new) {
+        broadcast_tensors(*group, each.state.parameters);
+        broadcast_tensors(*group, each.state.buffers);
+      }
+      std::vector<plan::TensorSpec> own;
+      for (const plan::TensorSpec& spec : incoming.tensors)
+        if (const std::string of = parameter_of(spec.name); of.empty() || each.has(of))
+          own.push_back(spec);
+      each.view.begin_load({{"optimizer", loop["optimizers"][i]}}, own);
+    }
+    take(loop);
+  }
+  void end_load() override {
+    for (const auto& each : trained) each->view.end_load();
+  }
+  std::vector<double> rates() const override { return {}; }
+  void set_rates(std::span<const double>) override {}
+  const plan::EnginePlan& plan() const override { return no_plan; }
+
+  static void require(const char* what, size_t there, size_t here) {
+    if (there != here)
+      throw Error(ErrorCode::invalid_argument, "train",
+                  fmt::format("the checkpoint has {} {}, and this programme includes {}", there,
+                              what, here),
+                  "the same calls of Checkpoint::include(), or another folder");
+  }
+
+  // Everything but tensors; the same on every rank.
+  Json facts() const {
+    Json rates = Json::array(), counts = Json::array(), places = Json::array();
+    for (const auto& each : trained) rates.push_back(each->view.rates());
+    for (auto* const schedule : schedules) counts.push_back(StepCount::of(*schedule));
+    for (const auto* const loader : loaders) places.push_back(loader->position());
+    return {{"rates", std::move(rates)},
+            {"schedules", std::move(counts)},
+            {"loaders", std::move(places)},
+            {"ranks", group->size()}};
+  }
+  void take(const Json& loop) {
+    for (size_t i = 0; i < trained.size(); ++i)
+      trained[i]->view.set_rates(loop.at("rates")[i].get<std::vector<double>>());
+    for (size_t i = 0; i < schedules.size(); ++i)
+      StepCount::of(*schedules[i]) = loop.at("schedules")[i].get<unsigned>();
+    for (size_t i = 0; i < loaders.size(); ++i) loaders[i]->seek(loop.at("loaders")[i]);
+    ranks_of_numbers = loop.at("ranks");
+  }
+  int ranks_of_numbers = 0;
+
+  StateView of_run() { return {whole("random", numbers, StateKind::rank)}; }
+
+  void save(int64_t step) {
+    prepare_to_read();
+    numbers.copy_(numbers_of_default_generator());
+    EngineState all = state();
+    all.tensors = joined(std::move(all.tensors), of_run());
+    Progress progress;
+    progress.step = step;
+    saver->save(all, progress);
+    step_ = step;
+  }
+
+  int64_t resume() {
+    const auto restored = saver->restore(*this, of_run());
+    if (!restored) return step_ = 0;
+    draw_from(numbers, /*are_own=*/ranks_of_numbers == group->size());
+    return step_ = restored->progress.step;
+  }
+
+  // A rank that has no numbers of its own takes those of rank 0, and others of them.
+  void draw_from(const at::Tensor& saved, bool are_own) const {
+    at::Generator generator = at::detail::getDefaultCPUGenerator();
+    const std::lock_guard lock(generator.mutex());
+    generator.set_state(saved.clone());
+    if (are_own || group->rank() == 0) return;
+    generator.set_current_seed(mix64(generator.current_seed(),
+                                     static_cast<uint64_t>(group->rank()),
+                                     static_cast<uint64_t>(step_)));
+  }
+
+  std::vector<at::Tensor> model_tensors() const {
+    std::vector<at::Tensor> all;
+    for (const auto& each : trained)
+      for (const auto* const tensors : {&each->state.parameters, &each->state.buffers})
+        for (const auto& [name, tensor] : *tensors) all.push_back(tensor);
+    return all;
+  }
+
+  void keep() {
+    const at::NoGradGuard no_grad;
+    const std::vector<at::Tensor> now = model_tensors();
+    if (copy.tensors.empty())
+      for (const at::Tensor& tensor : now) copy.tensors.push_back(at::empty_like(tensor.detach()));
+    for (size_t i = 0; i < now.size(); ++i) copy.tensors[i].copy_(now[i].detach());
+    copy.optimizers.clear();
+    for (const auto& each : trained) {
+      OptimizerState own = state_of(each->optimizer, each->state.parameters);
+      for (NamedTensor& tensor : own.tensors) tensor.tensor = tensor.tensor.detach().clone();
+      copy.optimizers.push_back(std::move(own));
+    }
+    copy.facts = facts();
+    copy.numbers = numbers_of_default_generator();
+    copy.step = step_;
+  }
+
+  void put_back() {
+    const at::NoGradGuard no_grad;
+    const std::vector<at::Tensor> now = model_tensors();
+    for (size_t i = 0; i < now.size(); ++i) now[i].copy_(copy.tensors[i]);
+    for (size_t i = 0; i < trained.size(); ++i) {
+      OptimizerState own = copy.optimizers[i];
+      for (NamedTensor& tensor : own.tensors) tensor.tensor = tensor.tensor.clone();
+      load_state(trained[i]->optimizer, trained[i]->state.parameters, own);
+    }
+    take(copy.facts);
+    step_ = copy.step;
+  }
+
+  // COLLECTIVE. The newest state that a worker has in memory, which worker 0 has; else the newest
+  // checkpoint; else the beginning.
+  void go_on() {
+    const int64_t newest = world.is_elastic() ? world.step_of_generation() : -1;
+    if (newest < 0) {
+      resume();
+    } else {
+      const bool has_own = copy.step == newest;
+      if (first()) put_back();
+      for (const auto& each : trained) {
+        broadcast_tensors(*group, each->state.parameters);
+        broadcast_tensors(*group, each->state.buffers);
+        take_optimizer_of(0, *group, each->optimizer, each->state.parameters);
+      }
+      const Json told = broadcast_value(*group, {{"facts", copy.facts}, {"step", copy.step}});
+      if (!first()) take(told["facts"]);
+      step_ = told["step"];
+      draw_from(has_own ? copy.numbers : numbers_of_default_generator(), has_own);
+    }
+    for (const auto& each : trained)
+      for (const auto& [name, tensor] : each->state.parameters) tensor.mutable_grad().reset();
+    world.own_loop()->regroup = false;
+    if (world.is_elastic()) keep();
+  }
+
+  void commit() {
+    ++step_;
+    if (options.every_steps > 0 && step_ % options.every_steps == 0 && !options.dir.empty())
+      save(step_);
+    if (!world.is_elastic()) return;
+    keep();
+    if (!std::exchange(has_told_first_step, true)) world.tell_first_step(step_);
+    // Alone nobody tells of it in a step.
+    if (world.own_loop()->regroup || (world.size() == 1 && world.regroup_wanted()))
+      throw MeetAgain();
+  }
+
+  // The next generation: engines first, as they were made.
+  void rebind() {
+    for (const auto& each : world.own_loop()->rebind)
+      if (const auto again = each.lock()) (*again)();
+    bind();
+  }
+};
+
+Checkpoint::Checkpoint(World& world, std::shared_ptr<torch::nn::Module> module,
+                       torch::optim::Optimizer& optimizer, CheckpointOptions options)
+    : impl_(std::make_unique<Impl>(world, std::move(options))) {
+  include_model("", std::move(module), optimizer);
+}
+Checkpoint::~Checkpoint() = default;
+
+void Checkpoint::include_model(const std::string& name, std::shared_ptr<torch::nn::Module> module,
+                               torch::optim::Optimizer& optimizer) {
+  impl_->trained.push_back(std::make_unique<Trained>(name, std::move(module), optimizer));
+}
+void Checkpoint::include(torch::optim::LRScheduler& schedule) {
+  impl_->schedules.push_back(&schedule);
+}
+void Checkpoint::include(LoaderPlace& loader) { impl_->loaders.push_back(&loader); }
+int64_t Checkpoint::resume() { return impl_->resume(); }
+void Checkpoint::save(int64_t step) { impl_->save(step); }
+void Checkpoint::commit() { impl_->commit(); }
+int64_t Checkpoint::step() const { return impl_->step_; }
+
+bool run_elastic(World& world, Checkpoint& checkpoint, const std::function<void()>& loop) {
+  Checkpoint::Impl& state = *checkpoint.impl_;
+  // The number of generations in a row without a commit.
+  int in_vain = 0;
+  int64_t before = -1;
+  std::string reason;
+  for (bool is_bound = true;; is_bound = false) {
+    try {
+      if (!is_bound) {
+        if (!world.regroup(state.copy.step, reason)) return false;
+        reason.clear();
+        state.rebind();
+      }
+      state.go_on();
+      loop();
+      state.group->barrier();
+      return true;
+    } catch (const MeetAgain&) {
+      in_vain = 0;
+    } catch (const std::exception& error) {
+      if (!world.is_elastic() || dynamic_cast<const membership::NoGeneration*>(&error) ||
+          !is_of_lost_peer(error, world))
+        throw;
+      in_vain = state.copy.step > before ? 0 : in_vain + 1;
+      before = state.copy.step;
+      if (in_vain == kGenerationsInVain) throw;
+      reason = parts_of(error).what;  // Its remedy is for jobs that end.
+      log_warning("step {} abandoned: {}", state.step_ + 1, reason);
+    }
+  }
+}
+
+}  // namespace trireme
