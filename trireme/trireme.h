@@ -10,6 +10,7 @@
 #include <trireme/parallel/data_loader.h>
 #include <trireme/parallel/data_parallel.h>
 #include <trireme/parallel/distributed.h>
+#include <trireme/parallel/metrics.h>
 #include <trireme/parallel/nn/attention.h>
 #include <trireme/parallel/nn/divided_random.h>
 #include <trireme/parallel/nn/layer_norm.h>
@@ -19,4 +20,5 @@
 #include <trireme/run/training.h>
 #include <trireme/tensor/cpu_allocator.h>
 #include <trireme/tensor/keep_memory.h>
+#include <trireme/train/own_checkpoint.h>
 #include <trireme/train/trainer.h>

@@ -52,6 +52,9 @@ class WrittenLoops(SystemTest):
     def test_odd_parameters_and_gradients_of_gradients(self):
         self.assert_same("odd", 1e-9, at_least=6)
 
+    def test_metrics_count_each_sample_once(self):
+        self.assert_same("evaluated", 1e-12, at_least=7)
+
     def test_ranks_with_unequal_numbers_of_batches(self):
         lines = self.lines_of("join", 3)
         self.assertEqual(len(lines), 2)
@@ -114,6 +117,7 @@ class WrittenLoops(SystemTest):
                           expected=1)
         self.assert_named("drifted", "the parameters of rank 1 are not those of rank 0")
         self.assert_named("drifted_at_the_end", "the parameters of engine 0 at leave()")
+        self.assert_named("uneven_values", "values for metrics", "rank 1", processes=(2,))
         self.assert_named("another_type", "rank 1", "hidden.weight", processes=(2,))
 
 

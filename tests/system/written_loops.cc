@@ -6,6 +6,7 @@
 #include <trireme/base/json.h>
 #include <trireme/parallel/data_loader.h>
 #include <trireme/parallel/distributed.h>
+#include <trireme/parallel/metrics.h>
 #include <trireme/train/own_checkpoint.h>
 
 #include <cmath>
@@ -285,6 +286,26 @@ void noise(World& world) {
       << std::endl;
 }
 
+// Each sample counts once, whatever the number of ranks.
+void evaluated(World& world) {
+  const auto rows = trireme::evaluate(
+      world, Samples().map(torch::data::transforms::Stack<>()), 8,
+      [](const torch::data::Example<>& batch) { return batch.data.select(1, 0); });
+  auto loader = trireme::make_data_loader<torch::data::samplers::SequentialSampler>(
+      world, Samples().map(torch::data::transforms::Stack<>()), 20);
+  for (auto& batch : *loader) {
+    const auto targets = trireme::gather_for_metrics(world, batch.target);
+    print(world, {{"targets", targets.size(0)},
+                  {"sum", (targets * torch::arange(targets.size(0))).sum().item<int64_t>()}});
+  }
+  const auto places = torch::arange(rows.size(0)).to(torch::kDouble);
+  print(world, {{"rows", rows.size(0)}, {"sum", (rows * places).sum().item<double>()}});
+}
+
+void uneven_values(World& world) {
+  trireme::gather_for_metrics(world, torch::ones({2, 3 + world.rank()}));
+}
+
 // A loop that continues: from the folder TEST_FOLDER, and when a worker is lost. Worker 1 is
 // killed in step TEST_KILL of the first generation. The loop ends early after TEST_STOP steps.
 int number_in(const char* name) {
@@ -344,6 +365,8 @@ int main(int argc, char** argv) {
       {"only_own", only_own},
       {"not_a_number", not_a_number},
       {"continued", continued},
+      {"evaluated", evaluated},
+      {"uneven_values", uneven_values},
       {"drifted", drifted},
       {"drifted_at_the_end", drifted_at_the_end},
       {"another_type", another_type}};

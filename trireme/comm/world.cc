@@ -31,6 +31,7 @@ struct World::Impl {
   int groups_made = 0;
   std::shared_ptr<comm::Kin> kin = std::make_shared<comm::Kin>();
   std::optional<comm::HostMap> hosts;  // The workers by shared memory.
+  std::shared_ptr<Group> loop_group;
   std::shared_ptr<World::OwnLoop> own_loop = std::make_shared<World::OwnLoop>();
 
   const membership::Identity& identity() const { return meeting.identity(); }
@@ -49,6 +50,7 @@ void World::Impl::begin_generation() {
   connected = false;
   groups_made = 0;
   kin = std::make_shared<comm::Kin>();
+  loop_group.reset();
   hosts.reset();
 }
 
@@ -365,6 +367,11 @@ Json World::times() {
 double World::coordinator_cpu_seconds() { return impl_->meeting.coordinator_cpu_seconds(); }
 
 const std::shared_ptr<World::OwnLoop>& World::own_loop() const { return impl_->own_loop; }
+
+const std::shared_ptr<Group>& World::loop_group() {
+  if (!impl_->loop_group) impl_->loop_group = make_groups(1)[0];
+  return impl_->loop_group;
+}
 
 int64_t World::share(int64_t batch) {
   if (batch < size())

@@ -162,6 +162,9 @@ class World {
     std::vector<std::weak_ptr<const std::function<void()>>> before_leave, rebind;
   };
   const std::shared_ptr<OwnLoop>& own_loop() const;  // The same after the World was moved.
+  // COLLECTIVE at the first call in each generation. A group of all ranks for the loop's own
+  // operations.
+  const std::shared_ptr<Group>& loop_group();
 
  private:
   struct Impl;
