@@ -8,6 +8,7 @@
 #include <trireme/plan/data_plan.h>
 #include <cstddef>
 #include <memory>
+#include <type_traits>
 #include <vector>
 
 namespace trireme {
@@ -40,6 +41,15 @@ class Loader {
   template <typename Ranks>
   Loader(const Ranks& ranks, std::shared_ptr<const Source> source, LoaderOptions options)
       : Loader(std::move(source), options, ranks.rank(), ranks.size()) {}
+  // A first try that cannot work: the compiler's message says what does.
+  template <typename Ranks, typename Dataset>
+    requires requires { typename std::remove_cvref_t<Dataset>::BatchType; }
+  Loader(const Ranks&, Dataset&&, LoaderOptions) {
+    static_assert(
+        !sizeof(Ranks),
+        "Loader takes a trireme::Source. trireme::make_data_loader(world, dataset, batch) "
+        "takes a data set of torch::data.");
+  }
   ~Loader();
   Loader(Loader&&) noexcept;
 

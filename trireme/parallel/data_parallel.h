@@ -17,8 +17,13 @@
 #include <trireme/parallel/model.h>
 #include <trireme/parallel/optimizer.h>
 #include <trireme/plan/shard_tree.h>
+#include <concepts>
 #include <functional>
 #include <memory>
+
+namespace torch::optim {
+class OptimizerOptions;
+}
 
 namespace trireme {
 
@@ -37,6 +42,21 @@ class DataParallel {
   // COLLECTIVE over `group`. The replica is one of the group's and may be a thread.
   DataParallel(std::shared_ptr<Group> group, std::shared_ptr<torch::nn::Module> module,
                const OptimizerFactory& optimizer, DataParallelOptions options = {});
+  // First tries that cannot work: the compiler's message says what does.
+  template <std::derived_from<torch::nn::Module> Module, typename... Arguments>
+  DataParallel(World&, Module&, Arguments&&...) {
+    static_assert(!sizeof(Module),
+                  "DataParallel takes the module in a std::shared_ptr: std::make_shared<Net>(). "
+                  "trireme::Distributed takes a module on the stack too.");
+  }
+  template <typename Module, std::derived_from<torch::optim::OptimizerOptions> Options,
+            typename... Arguments>
+  DataParallel(World&, std::shared_ptr<Module>, const Options&, Arguments&&...) {
+    static_assert(!sizeof(Options),
+                  "DataParallel takes an optimizer, not options of torch::optim: "
+                  "trireme::SGD{.lr = 0.1}, or std::make_shared<torch::optim::SGD>(...). "
+                  "trireme::Distributed<torch::optim::SGD> takes such options.");
+  }
   ~DataParallel();
   DataParallel(DataParallel&&) noexcept;
 

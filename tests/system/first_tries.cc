@@ -1,0 +1,21 @@
+// Mistakes of first tries. The compiler says what to write instead (test_first_tries.py).
+#include <torch/data/datasets/base.h>
+#include <torch/data/example.h>
+#include <torch/nn/module.h>
+#include <torch/optim/sgd.h>
+#include <trireme/data/loader.h>
+#include <trireme/parallel/data_parallel.h>
+
+struct Net : torch::nn::Module {};
+struct Samples : torch::data::datasets::Dataset<Samples> {
+  torch::data::Example<> get(size_t) override { return {}; }
+  std::optional<size_t> size() const override { return 8; }
+};
+
+void first_tries(trireme::World& world) {
+  Net on_the_stack;
+  trireme::DataParallel one(world, on_the_stack, trireme::SGD{.lr = 0.1});
+  auto model = std::make_shared<Net>();
+  trireme::DataParallel two(world, model, torch::optim::SGDOptions(0.1));
+  trireme::Loader three(world, Samples(), {.batch = 8});
+}

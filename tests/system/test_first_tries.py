@@ -1,0 +1,30 @@
+"""Code of first tries that cannot compile: the message says what to write instead."""
+
+import json
+import pathlib
+import shlex
+import unittest
+
+from support import BIN, SystemTest
+
+SOURCE = pathlib.Path(__file__).with_name("first_tries.cc")
+
+
+class FirstTries(SystemTest):
+    def test_the_compiler_says_what_to_write(self):
+        commands = json.loads((BIN.parent / "compile_commands.json").read_text())
+        words = next(shlex.split(each["command"]) for each in commands
+                     if "written_loops" in each["file"] or "written_loops" in each["command"])
+        flags = [word for i, word in enumerate(words)
+                 if word.startswith(("-I", "-std=", "-D")) or word == "-idirafter"
+                 or words[i - 1] == "-idirafter"]
+        compiler = next(word for word in words if word.endswith("c++"))
+        code, _, err = self.run_to_end(compiler, "-fsyntax-only", *flags, SOURCE, timeout=200)
+        self.assertNotEqual(code, 0)
+        for part in ("std::make_shared<Net>()", "trireme::Distributed<torch::optim::SGD> takes",
+                     "trireme::make_data_loader(world, dataset, batch)"):
+            self.assertIn(part, err)
+
+
+if __name__ == "__main__":
+    unittest.main()
