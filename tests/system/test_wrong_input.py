@@ -44,6 +44,42 @@ class WrongInput(SystemTest):
         self.refused("nowhere.yaml", parts=["nowhere.yaml"])
         self.refused(self.write_config("data: [1, 2\n"), parts=["config.yaml"])
 
+    def assert_usage(self, *words, says):
+        """Checks that `trireme words` is refused with exactly this one line."""
+        code, out, err = self.run_to_end(TRIREME, *words)
+        self.assertEqual((code, out, err), (2, "", f"trireme: [cli] {says}\n"))
+
+    def test_a_command_line_that_is_not_understood_names_the_word_and_the_nearest(self):
+        self.assert_usage("trian", DIGITS, says="trireme has no command 'trian'; "
+                          "try: trireme train")
+        self.assert_usage("ckpt", "inspct", "x", says="trireme ckpt has no command 'inspct'; "
+                          "try: trireme ckpt inspect")
+        self.assert_usage("train", DIGITS, "--wrkers", "2",
+                          says="trireme train has no option --wrkers; try: --workers")
+        self.assert_usage("train", DIGITS, "--steps", "5",
+                          says="trireme train has no option --steps, but trireme bench step, "
+                          "trireme bench collectives, trireme bench requests and trireme bench ps "
+                          "have it; try: --set train.steps=5")
+        self.assert_usage("train", DIGITS, "--report", "--quiet",
+                          says="--report has no value: --quiet follows; try: --report VALUE")
+        self.assert_usage("train", DIGITS, "--workers", "two",
+                          says="--workers is 'two', which is not a whole number; "
+                          "try: --workers NUMBER, such as 2")
+        self.assert_usage("train", DIGITS, "extra.yaml",
+                          says="trireme train does not expect 'extra.yaml': its argument config "
+                          f"is '{DIGITS}'; try: leave out 'extra.yaml', or trireme help train")
+
+    def test_help_names_a_command(self):
+        for words in (("train",), ("ckpt", "inspect"), ("ckpt",), ()):
+            with self.subTest(words):
+                code, out, err = self.run_to_end(TRIREME, "help", *words)
+                self.assertEqual((code, err), (0, ""))
+                self.assertIn(" ".join(("Usage: trireme", *words, "[OPTIONS]")), out)
+                self.assertRegex(out.rstrip().splitlines()[-1], "trireme ")
+                self.assertEqual(self.run_to_end(TRIREME, *words, "--help"), (0, out, ""))
+        self.assert_usage("help", "ckpt", "inspct", says="trireme ckpt has no command 'inspct'; "
+                          "try: trireme ckpt inspect")
+
     def test_workers_that_are_0_or_no_number(self):
         self.refused(DIGITS, "--workers", "0", parts=["--workers 0"])
         self.assert_refused([TRIREME, "train", DIGITS, "--workers", "two"], 2, "two")

@@ -173,11 +173,13 @@ int prune(const CkptArguments& arguments) {
 
 void add_ckpt(Command app) {
   Command command = app.subcommand("ckpt", "Inspect, compare, convert and prune checkpoints");
+  command.examples({"trireme ckpt inspect runs/digits-20260131-101500/checkpoint",
+                    "trireme ckpt convert runs/mine/checkpoint model.pt"});
   auto arguments = std::make_shared<CkptArguments>();
   const auto add = [&](const char* name, const char* what, const char* example,
                        int (*run)(const CkptArguments&)) {
     Command added = command.subcommand(name, what);
-    added.footer(fmt::format("Example: trireme ckpt {}", example));
+    added.examples({fmt::format("trireme ckpt {}", example)});
     added.action([arguments, run] { return run(*arguments); });
     return added;
   };

@@ -8,6 +8,7 @@
 #include <trireme/checkpoint/folder.h>
 #include <trireme/checkpoint/folder_lock.h>
 #include <trireme/cli/commands.h>
+#include <trireme/cli/config_keys.h>
 #include <trireme/cli/expect_run.h>
 #include <trireme/cli/fresh_start.h>
 #include <trireme/cli/node_options.h>
@@ -391,6 +392,7 @@ void add_train(Command app) {
   command.option("config", arguments->source.file,
                  "YAML file; without it all keys have their defaults");
   command.repeated("--set", arguments->source.set, "key=value, after the file; may be repeated");
+  command.settings(key_meant_by);
   command.option("--workers", arguments->workers, "Worker processes (strategy multi_worker)");
   command.option("--ps", arguments->ps,
                  "Parameter servers, which are processes of their own (strategy "
@@ -417,8 +419,9 @@ void add_train(Command app) {
                "Print the report as JSON at the end, and nothing else on standard output");
   command.flag("--keys", arguments->keys, "List every configuration key and end");
   arguments->node.add_to(command);
-  command.footer(
-      "Example: trireme train examples/digits.yaml --workers 2 --set optimizer.lr=0.05");
+  command.examples(
+      {"trireme train examples/digits.yaml --workers 2 --set optimizer.lr=0.05",
+       "trireme train examples/digits.yaml --set run.dir=runs/first --report report.json"});
   command.action([arguments] { return train(*arguments); });
 }
 
