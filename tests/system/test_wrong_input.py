@@ -161,6 +161,24 @@ class WrongInput(SystemTest):
                      "--workers", "2", parts=["5000"])
         self.refused(DIGITS, "--report", self.folder, parts=["folder"])
 
+    def test_a_report_in_a_folder_that_is_missing_is_refused_before_anything_starts(self):
+        (self.folder / "reports").mkdir()
+        words = [DIGITS, "--set", f"run.dir={self.folder / 'run'}", "--workers", "2"]
+        self.refused(*words, "--report", "results/deep/r.json",
+                     parts=["[cli] --report results/deep/r.json: there is no folder results/deep; "
+                            "try: mkdir -p results/deep, if that folder is meant"])
+        self.refused(*words, "--report", "reprots/r.json",
+                     parts=["; try: --report reports/r.json, or mkdir -p reprots, if that"])
+        self.assertEqual([path.name for path in self.folder.iterdir()], ["reports"])
+
+    def test_a_report_may_lie_in_a_folder_that_the_run_makes(self):
+        runs = self.folder / "made" / "run"
+        code, _, err = self.run_to_end(TRIREME, "train", DIGITS, "--quiet", "--set",
+                                       "train.steps=2", "--set", f"run.dir={runs}", "--report",
+                                       runs / "copy.json")
+        self.assertEqual(code, 0, err)
+        self.assertEqual((runs / "copy.json").read_text(), (runs / "report.json").read_text())
+
     def test_two_ranks_with_different_configurations_are_both_named(self):
         script = ('exec "$0" train "$1" --quiet --set train.steps=3 '
                   '--set optimizer.lr=0.0$((TRIREME_WORKER + 1))')

@@ -7,6 +7,7 @@
 #include <trireme/cli/bench_arguments.h>
 #include <trireme/cli/bench_paths.h>
 #include <trireme/cli/commands.h>
+#include <trireme/cli/output_file.h>
 #include <trireme/cli/table_size.h>
 #include <trireme/config/names.h>
 #include <trireme/launch/supervisor.h>
@@ -91,6 +92,7 @@ void check_tuning(const BenchArguments& arguments) {
     throw Error(ErrorCode::unsupported, "cli",
                 fmt::format("--tune: path {} has an algorithm of its own", arguments.path),
                 fmt::format("--path {}", fmt::join(plan::paths_with_plans(), " or ")));
+  require_place_of("--output", arguments.output);
   if (arguments.output.empty()) return;
   require_writable_folder(std::filesystem::path(arguments.output).parent_path());
   if (path_exists(arguments.output))

@@ -7,6 +7,7 @@
 #include <trireme/checkpoint/step_name.h>
 #include <trireme/checkpoint/tensor_file.h>
 #include <trireme/cli/commands.h>
+#include <trireme/cli/output_file.h>
 
 namespace trireme::cli {
 namespace {
@@ -146,6 +147,7 @@ int convert(const CkptArguments& arguments) {
     throw Error(ErrorCode::invalid_argument, "cli",
                 fmt::format("{} is neither a .pt (or .pth) nor a .safetensors file", to.string()),
                 "a name that ends in one of these");
+  require_place_of("the file", to);
   const auto file = checkpoint::open_tensors(arguments.path);
   const StoredTensors tensors = with_aliases(file);
   std::vector<plan::TensorSpec> specs;
