@@ -86,7 +86,7 @@ class PipelinePlans(SystemTest):
                 (("--schedule", "1f1b", *SIZE, "--buffers", "-1"), "--buffers is -1"),
                 (("--schedule", "1f1b", *SIZE, "--buffers", "0"), "finds no room"),
                 (("--stages", "4"), "needs --schedule or --schedule-file"),
-                ((DIGITS, "--schedule", "1f1b", *SIZE), "excludes"),
+                ((DIGITS, "--schedule", "1f1b", *SIZE), "exclude each other"),
                 (("--schedule", "1f1b", "--schedule-file", "x", *SIZE), "together"),
                 ((DIGITS, "--svg", "x.svg"), "needs --schedule")):
             with self.subTest(words=words):

@@ -44,6 +44,42 @@ class WrongInput(SystemTest):
         self.refused("nowhere.yaml", parts=["nowhere.yaml"])
         self.refused(self.write_config("data: [1, 2\n"), parts=["config.yaml"])
 
+    def assert_usage(self, *words, says):
+        """Checks that `trireme words` is refused with exactly this one line."""
+        code, out, err = self.run_to_end(TRIREME, *words)
+        self.assertEqual((code, out, err), (2, "", f"trireme: [cli] {says}\n"))
+
+    def test_a_command_line_that_is_not_understood_names_the_word_and_the_nearest(self):
+        self.assert_usage("trian", DIGITS, says="trireme has no command 'trian'; "
+                          "try: trireme train")
+        self.assert_usage("ckpt", "inspct", "x", says="trireme ckpt has no command 'inspct'; "
+                          "try: trireme ckpt inspect")
+        self.assert_usage("train", DIGITS, "--wrkers", "2",
+                          says="trireme train has no option --wrkers; try: --workers")
+        self.assert_usage("train", DIGITS, "--steps", "5",
+                          says="trireme train has no option --steps, but trireme bench step, "
+                          "trireme bench collectives, trireme bench requests and trireme bench ps "
+                          "have it; try: --set train.steps=5")
+        self.assert_usage("train", DIGITS, "--report", "--quiet",
+                          says="--report has no value: --quiet follows; try: --report VALUE")
+        self.assert_usage("train", DIGITS, "--workers", "two",
+                          says="--workers is 'two', which is not a whole number; "
+                          "try: --workers NUMBER, such as 2")
+        self.assert_usage("train", DIGITS, "extra.yaml",
+                          says="trireme train does not expect 'extra.yaml': its argument config "
+                          f"is '{DIGITS}'; try: leave out 'extra.yaml', or trireme help train")
+
+    def test_help_names_a_command(self):
+        for words in (("train",), ("ckpt", "inspect"), ("ckpt",), ()):
+            with self.subTest(words):
+                code, out, err = self.run_to_end(TRIREME, "help", *words)
+                self.assertEqual((code, err), (0, ""))
+                self.assertIn(" ".join(("Usage: trireme", *words, "[OPTIONS]")), out)
+                self.assertRegex(out.rstrip().splitlines()[-1], "trireme ")
+                self.assertEqual(self.run_to_end(TRIREME, *words, "--help"), (0, out, ""))
+        self.assert_usage("help", "ckpt", "inspct", says="trireme ckpt has no command 'inspct'; "
+                          "try: trireme ckpt inspect")
+
     def test_workers_that_are_0_or_no_number(self):
         self.refused(DIGITS, "--workers", "0", parts=["--workers 0"])
         self.assert_refused([TRIREME, "train", DIGITS, "--workers", "two"], 2, "two")
@@ -124,6 +160,24 @@ class WrongInput(SystemTest):
         self.refused(DIGITS, "--set", "data.batch=5000", "--set", "data.drop_last=true",
                      "--workers", "2", parts=["5000"])
         self.refused(DIGITS, "--report", self.folder, parts=["folder"])
+
+    def test_a_report_in_a_folder_that_is_missing_is_refused_before_anything_starts(self):
+        (self.folder / "reports").mkdir()
+        words = [DIGITS, "--set", f"run.dir={self.folder / 'run'}", "--workers", "2"]
+        self.refused(*words, "--report", "results/deep/r.json",
+                     parts=["[cli] --report results/deep/r.json: there is no folder results/deep; "
+                            "try: mkdir -p results/deep, if that folder is meant"])
+        self.refused(*words, "--report", "reprots/r.json",
+                     parts=["; try: --report reports/r.json, or mkdir -p reprots, if that"])
+        self.assertEqual([path.name for path in self.folder.iterdir()], ["reports"])
+
+    def test_a_report_may_lie_in_a_folder_that_the_run_makes(self):
+        runs = self.folder / "made" / "run"
+        code, _, err = self.run_to_end(TRIREME, "train", DIGITS, "--quiet", "--set",
+                                       "train.steps=2", "--set", f"run.dir={runs}", "--report",
+                                       runs / "copy.json")
+        self.assertEqual(code, 0, err)
+        self.assertEqual((runs / "copy.json").read_text(), (runs / "report.json").read_text())
 
     def test_two_ranks_with_different_configurations_are_both_named(self):
         script = ('exec "$0" train "$1" --quiet --set train.steps=3 '

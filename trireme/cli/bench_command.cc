@@ -7,6 +7,7 @@
 #include <trireme/cli/bench_arguments.h>
 #include <trireme/cli/bench_paths.h>
 #include <trireme/cli/commands.h>
+#include <trireme/cli/output_file.h>
 #include <trireme/cli/table_size.h>
 #include <trireme/config/names.h>
 #include <trireme/launch/supervisor.h>
@@ -91,6 +92,7 @@ void check_tuning(const BenchArguments& arguments) {
     throw Error(ErrorCode::unsupported, "cli",
                 fmt::format("--tune: path {} has an algorithm of its own", arguments.path),
                 fmt::format("--path {}", fmt::join(plan::paths_with_plans(), " or ")));
+  require_place_of("--output", arguments.output);
   if (arguments.output.empty()) return;
   require_writable_folder(std::filesystem::path(arguments.output).parent_path());
   if (path_exists(arguments.output))
@@ -220,9 +222,8 @@ void add_bench_ps(Command bench) {
   servers.option("--path", arguments->path, "tcp, shm, or auto for the faster one");
   servers.option("--steps", arguments->steps, "Pushes with their pulls (default 1000)");
   servers.flag("--json", arguments->json, "Print one JSON object");
-  servers.footer(
-      "Example: trireme bench ps --bytes 25MB --path tcp --json\n"
-      "         trireme bench ps --table 1000000x64 --rows 4096 --steps 200");
+  servers.examples({"trireme bench ps --bytes 25MB --path tcp --json",
+                    "trireme bench ps --table 1000000x64 --rows 4096 --steps 200"});
   servers.action([arguments] { return bench_ps(*arguments); });
 }
 
@@ -237,7 +238,7 @@ void add_bench_requests(Command bench) {
                   "Threads of the server (default 2)");
   requests.option("--steps", arguments->steps, "Round trips of each thread (default 5000)");
   requests.flag("--json", arguments->json, "Print one JSON object");
-  requests.footer("Example: trireme bench requests --bytes 4KB --path shm --json");
+  requests.examples({"trireme bench requests --bytes 4KB --path shm --json"});
   requests.action([arguments] { return bench_requests(*arguments); });
 }
 
@@ -255,7 +256,7 @@ void add_bench_step(Command bench, const std::shared_ptr<BenchArguments>& argume
   arguments->mesh.add_to(step, /*described=*/true);
   add_common(step, arguments);
   add_repetitions(step, arguments);
-  step.footer("Example: trireme bench step --model mlp --workers 2 --path gloo --json");
+  step.examples({"trireme bench step --model mlp --workers 2 --path gloo --json"});
   step.action([arguments] { return bench_step(*arguments); });
 }
 
@@ -279,10 +280,9 @@ void add_bench_collectives(Command bench, const std::shared_ptr<BenchArguments>&
                                bench_path_names(/*sharing_memory=*/true)));
   add_common(collectives, arguments);
   add_repetitions(collectives, arguments);
-  collectives.footer(
-      "Example: trireme bench collectives --op all_reduce --bytes 25MB --workers 2 --path threads "
-      "--json\n"
-      "         trireme bench collectives --tune --workers 4 --output table.json");
+  collectives.examples(
+      {"trireme bench collectives --op all_reduce --bytes 25MB --workers 2 --path threads --json",
+       "trireme bench collectives --tune --workers 4 --output table.json"});
   collectives.action([arguments] { return bench_collectives(*arguments); });
 }
 
@@ -293,7 +293,7 @@ void add_bench_startup(Command bench, const std::shared_ptr<BenchArguments>& arg
   startup.option("--repeats", arguments->repeats,
                  "Number of starts, one after the other (default 5)");
   add_common(startup, arguments);
-  startup.footer("Example: trireme bench startup --model mlp --workers 2 --path shm --json");
+  startup.examples({"trireme bench startup --model mlp --workers 2 --path shm --json"});
   startup.action([arguments] { return bench_startup(*arguments); });
 }
 
@@ -306,7 +306,7 @@ void add_bench_checkpoint(Command bench, const std::shared_ptr<BenchArguments>& 
   checkpoint.option("--folder", arguments->output,
                     "Folder on the disk to measure (default: the one for temporary files)");
   checkpoint.flag("--json", arguments->json, "Print JSON");
-  checkpoint.footer("Example: trireme bench checkpoint --model-mb 100 --folder runs");
+  checkpoint.examples({"trireme bench checkpoint --model-mb 100 --folder runs"});
   checkpoint.action([arguments] { return bench_checkpoint(*arguments); });
 }
 
@@ -324,6 +324,8 @@ void check_ranks(const BenchArguments& arguments) {
 
 void add_bench(Command app) {
   Command bench = app.subcommand("bench", "Measure the speed of this machine");
+  bench.examples({"trireme bench step --model mlp --workers 2",
+                  "trireme bench collectives --op all_reduce --bytes 25MB"});
   const auto arguments = std::make_shared<BenchArguments>();
   add_bench_step(bench, arguments);
   add_bench_collectives(bench, arguments);

@@ -7,6 +7,7 @@
 #include <trireme/checkpoint/step_name.h>
 #include <trireme/checkpoint/tensor_file.h>
 #include <trireme/cli/commands.h>
+#include <trireme/cli/output_file.h>
 
 namespace trireme::cli {
 namespace {
@@ -146,6 +147,7 @@ int convert(const CkptArguments& arguments) {
     throw Error(ErrorCode::invalid_argument, "cli",
                 fmt::format("{} is neither a .pt (or .pth) nor a .safetensors file", to.string()),
                 "a name that ends in one of these");
+  require_place_of("the file", to);
   const auto file = checkpoint::open_tensors(arguments.path);
   const StoredTensors tensors = with_aliases(file);
   std::vector<plan::TensorSpec> specs;
@@ -173,11 +175,13 @@ int prune(const CkptArguments& arguments) {
 
 void add_ckpt(Command app) {
   Command command = app.subcommand("ckpt", "Inspect, compare, convert and prune checkpoints");
+  command.examples({"trireme ckpt inspect runs/digits-20260131-101500/checkpoint",
+                    "trireme ckpt convert runs/mine/checkpoint model.pt"});
   auto arguments = std::make_shared<CkptArguments>();
   const auto add = [&](const char* name, const char* what, const char* example,
                        int (*run)(const CkptArguments&)) {
     Command added = command.subcommand(name, what);
-    added.footer(fmt::format("Example: trireme ckpt {}", example));
+    added.examples({fmt::format("trireme ckpt {}", example)});
     added.action([arguments, run] { return run(*arguments); });
     return added;
   };

@@ -1,7 +1,9 @@
 // The options and subcommands of a programme. Only command_line.cc includes CLI11, because CLI11
 // takes longer to compile than all code that uses it.
 #pragma once
+#include <trireme/cli/known_commands.h>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -21,14 +23,17 @@ class Command {
   void option(const std::string& name, T& value, const std::string& help = "");
   template <typename T>
   void required(const std::string& name, T& value, const std::string& help = "");
-  // Each use of the option adds a value. With `one_each` it takes no more than one, so that "--"
-  // after it begins the arguments that are known by their places.
+  // Each use of the option adds one value.
   void repeated(const std::string& name, std::vector<std::string>& values,
-                const std::string& help = "", bool one_each = false);
+                const std::string& help = "");
   void flag(const std::string& name, bool& value, const std::string& help = "");
   // Forbids `name` and `other` together. Both must have been added before.
   void excludes(const std::string& name, const std::string& other);
-  void footer(const std::string& text);
+  // Command lines that the help ends with, below the note.
+  void examples(std::vector<std::string> lines, const std::string& note = "");
+  // The command takes settings by --set. `key_of` returns the key of the configuration that a
+  // word means, or an empty text; it is asked about options that the command does not have.
+  void settings(std::function<std::string(const std::string&)> key_of);
 
   // Adds a subcommand. A command that has subcommands must be called with one of them.
   Command subcommand(const std::string& name, const std::string& description);
@@ -36,29 +41,39 @@ class Command {
   void action(std::function<int()> run);
 
  protected:
-  Command(CLI::App* app, std::function<int()>* chosen) : app_(app), chosen_(chosen) {}
+  struct Notes;  // What the parser does not keep.
+  Command(CLI::App* app, Notes* notes) : app_(app), notes_(notes) {}
 
   CLI::App* app_;
-
- private:
-  std::function<int()>* chosen_;
+  Notes* notes_;
 };
 
 // A whole programme.
 class CommandLine : public Command {
  public:
-  explicit CommandLine(const std::string& description);
+  // `name` is the programme's in its help and messages.
+  CommandLine(const std::string& name, const std::string& description);
   ~CommandLine();
   CommandLine(const CommandLine&) = delete;
   CommandLine& operator=(const CommandLine&) = delete;
 
   void version(const std::string& text);
-  // Runs the chosen action. If it does not understand the arguments, it prints why and returns
-  // kExitUsage.
+  // Adds the command "help COMMAND...".
+  void help_command();
+  // Everything that was added up to now.
+  KnownCommand known() const;
+  // Reads the words behind the programme's name, and sets the values that they give. Returns the
+  // action that they choose, which may be to print a help. Throws Error(invalid_argument) about
+  // the first word that is wrong, with the nearest right one. Call it once.
+  std::function<int()> parse(const std::vector<std::string>& words);
+  // Reads the arguments and runs the action. Throws what both throw.
   int run(int argc, char** argv);
 
  private:
-  std::function<int()> chosen_action_;
+  int print_help(const KnownCommand& command) const;
+
+  std::unique_ptr<Notes> own_notes_;
+  std::string version_;
 };
 
 }  // namespace trireme::cli

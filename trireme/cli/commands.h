@@ -14,6 +14,8 @@ void add_data(Command app);
 void add_scale(Command app);
 void add_consistency(Command app);
 void add_doctor(Command app);
+// All of them, the command "help", and the version.
+void add_commands(CommandLine& app);
 
 // Runs the programme `name` of this folder in place of this one. Throws Error(not_found, io) if it
 // cannot.

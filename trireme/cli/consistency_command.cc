@@ -93,7 +93,7 @@ void add_consistency(Command app) {
   command.option("--backup-workers", arguments->backup_workers,
                  "sync: the pushes of a step for which an update does not wait");
   add_job_choice(command, arguments->job);
-  command.footer("Example: trireme consistency stale --staleness 2");
+  command.examples({"trireme consistency stale --staleness 2"});
   command.action([arguments] {
     return change_consistency({plan::consistency_from_string(arguments->mode),
                                arguments->staleness, arguments->backup_workers},

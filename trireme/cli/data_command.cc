@@ -23,6 +23,7 @@ int audit(const std::vector<std::string>& runs, bool json) {
 
 void add_data(Command app) {
   Command command = app.subcommand("data", "Check how a run used its data");
+  command.examples({"trireme data audit runs/digits-20260131-101500"});
   Command audit_command = command.subcommand(
       "audit",
       "Prove from a run's logs that each sample of each finished epoch was used exactly once");
@@ -32,9 +33,8 @@ void add_data(Command app) {
       "run", *runs,
       "The run's folder (run.dir) or its log; several if the run was started several times");
   audit_command.flag("--json", *json, "Print JSON");
-  audit_command.footer(
-      "The exit code is 1 if a sample was missed or used twice.\nExample: trireme data audit "
-      "runs/digits-20260131-101500");
+  audit_command.examples({"trireme data audit runs/digits-20260131-101500"},
+                         "The exit code is 1 if a sample was missed or used twice.");
   audit_command.action([runs, json] { return audit(*runs, *json); });
 }
 

@@ -11,7 +11,7 @@ void add_doctor(Command app) {
       "doctor", "Print what Trireme understood of the environment, and what is compiled in");
   auto json = std::make_shared<bool>(false);
   command.flag("--json", *json, "Print JSON");
-  command.footer("Example: trireme launch --workers 2 -- trireme doctor");
+  command.examples({"trireme doctor", "trireme launch --workers 2 -- trireme doctor"});
   command.action([json]() -> int {
     std::vector<std::string> words{"doctor"};
     if (*json) words.push_back("--json");

@@ -121,12 +121,10 @@ void add_launch(Command app) {
   command.repeated("--role", arguments->roles,
                    "NAME=COUNT[:LOSS]: a role of your own. LOSS says what happens when one of its "
                    "tasks is lost: end (the default; as for a lost worker), tell or replace. May "
-                   "be repeated",
-                   /*one_each=*/true);
+                   "be repeated");
   command.repeated("--agree", arguments->agreements,
                    "ROLE,ROLE:FACT,FACT: tasks of these roles (worker is one) have these facts in "
-                   "common, or are refused (World::set_terms). May be repeated",
-                   /*one_each=*/true);
+                   "common, or are refused (World::set_terms). May be repeated");
   command.option("--threads", arguments->threads,
                  "OMP_NUM_THREADS and MKL_NUM_THREADS of each worker (default: cores / workers of "
                  "this host)");
@@ -138,8 +136,9 @@ void add_launch(Command app) {
                  "After a worker was lost, the other workers have this long to end by themselves "
                  "(default 5s)");
   arguments->node.add_to(command);
-  command.option("program", arguments->program, "Programme and arguments, after --");
-  command.footer("Example: trireme launch --workers 2 -- ./my_training --epochs 3");
+  command.option(kProgramArgument, arguments->program, "Programme and arguments, after --");
+  command.examples({"trireme launch --workers 2 -- ./my_training --epochs 3",
+                    "trireme launch --elastic 1:4 -- ./my_training"});
   command.action([arguments] { return launch_job(*arguments); });
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 #include <trireme/base/error.h>
 #include <trireme/base/files.h>
+#include <trireme/cli/output_file.h>
 #include <trireme/cli/pipeline_arguments.h>
 #include <trireme/plan/pipeline_picture.h>
 #include <trireme/plan/pipeline_run.h>
@@ -44,14 +45,6 @@ plan::PipelinePlan plan_of(const PipelineArguments& arguments) {
   return made;
 }
 
-void require_folder_of(const std::filesystem::path& file) {
-  const auto folder = std::filesystem::absolute(file).parent_path();
-  if (!std::filesystem::is_directory(folder))
-    throw Error(ErrorCode::not_found, "cli",
-                fmt::format("--svg {}: there is no folder {}", file.string(), folder.string()),
-                "a folder that exists");
-}
-
 }  // namespace
 
 void PipelineArguments::add_to(Command command) {
@@ -81,7 +74,7 @@ bool PipelineArguments::are_given() const {
 }
 
 int PipelineArguments::show(bool json) const {
-  if (!svg.empty()) require_folder_of(svg);
+  require_place_of("--svg", svg);
   if (buffers && *buffers < 0)
     refuse_option(fmt::format("--buffers is {}", *buffers), "0 or more");
   const plan::PipelinePlan made = plan_of(*this);

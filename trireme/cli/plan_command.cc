@@ -21,10 +21,9 @@ void add_plan(Command app) {
        {"config", "--set", "--workers", "--ps", "--nodes", "--batches", "--measure"})
     for (const char* const pipeline : {"--schedule", "--schedule-file"})
       command.excludes(option, pipeline);
-  command.footer(
-      "Examples: trireme plan examples/digits.yaml --workers 4\n"
-      "          trireme plan examples/digits.yaml --set memory.policy=recompute --measure\n"
-      "          trireme plan --schedule 1f1b --stages 4 --microbatches 8");
+  command.examples({"trireme plan examples/digits.yaml --workers 4",
+                    "trireme plan examples/digits.yaml --set memory.policy=recompute --measure",
+                    "trireme plan --schedule 1f1b --stages 4 --microbatches 8"});
   command.action([arguments] {
     const PlanArguments& of_run = arguments->of_run;
     if (arguments->of_pipeline.are_given()) return arguments->of_pipeline.show(of_run.json);

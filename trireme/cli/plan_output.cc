@@ -1,6 +1,7 @@
 #include <fmt/ranges.h>
 #include <trireme/base/error.h>
 #include <trireme/base/units.h>
+#include <trireme/cli/config_keys.h>
 #include <trireme/cli/plan_output.h>
 #include <trireme/run/engine_plan.h>
 #include <trireme/run/places.h>
@@ -96,6 +97,7 @@ void print_memory(const std::optional<PlannedMemory>& memory, const plan::Engine
 void PlanArguments::add_to(Command command) {
   command.option("config", source.file, "YAML file");
   command.repeated("--set", source.set, "key=value, after the file; may be repeated");
+  command.settings(key_meant_by);
   command.option("--workers", workers, "Worker processes to plan for");
   command.option("--ps", ps, "Parameter servers to plan for");
   command.option("--nodes", launchers.nodes,

@@ -30,7 +30,7 @@ void add_scale(Command app) {
       app.subcommand("scale", "Change the number of workers of a running elastic job");
   command.required("workers", arguments->workers, "The new number, between the job's MIN and MAX");
   add_job_choice(command, arguments->job);
-  command.footer("Example: trireme scale 4");
+  command.examples({"trireme scale 4"});
   command.action([arguments] { return scale(arguments->workers, arguments->job); });
 }
 

@@ -8,9 +8,11 @@
 #include <trireme/checkpoint/folder.h>
 #include <trireme/checkpoint/folder_lock.h>
 #include <trireme/cli/commands.h>
+#include <trireme/cli/config_keys.h>
 #include <trireme/cli/expect_run.h>
 #include <trireme/cli/fresh_start.h>
 #include <trireme/cli/node_options.h>
+#include <trireme/cli/output_file.h>
 #include <trireme/cli/run_readers.h>
 #include <trireme/config/print.h>
 #include <trireme/faults/faults.h>
@@ -213,13 +215,6 @@ watch::JobMark mark_of(const TrainArguments& arguments) {
   return launch::mark_of_job(options, launch::token_of_job(options, Environment::of_process()));
 }
 
-void check_report(const std::string& report) {
-  std::error_code ignored;  // A path that cannot be examined is refused when it is written.
-  if (!report.empty() && std::filesystem::is_directory(report, ignored))
-    throw Error(ErrorCode::invalid_argument, "cli", fmt::format("--report {} is a folder", report),
-                "the name of a file");
-}
-
 // Throws if the arguments do not fit the launcher that started this process, or each other.
 void check_launch(const TrainArguments& arguments, const Config& config,
                   const membership::Identity& identity,
@@ -304,7 +299,6 @@ void check_carrier(const Config& config, const ResolvedStrategy& strategy, bool 
 
 // Makes way in the folder of checkpoints, and proves that what the run writes can be written.
 void prepare_folders(const TrainArguments& arguments, const Config& config, bool launched) {
-  check_report(arguments.report);
   // Launchers of other nodes may come when the job that this one began holds the folder. Without
   // etcd a member that this one finds there is left over, and ends as it has no coordinator.
   const bool begins_anew = arguments.fresh && !launched && arguments.node.node == 0;
@@ -370,6 +364,7 @@ int train(TrainArguments arguments) {
   if (!faults.empty()) config.trainer.inject.faults = faults;
   config.record.dir = make_run_dir(config);
   if (!launched || identity.worker == 0) {
+    require_place_of("--report", arguments.report, {config.record.dir, checkpoint_dir(config)});
     schedule_faults(faults, strategy.world_size,
                     check_model_and_data(config, elastic ? elastic->maximum : 0));
     prepare_folders(arguments, config, launched);
@@ -391,6 +386,7 @@ void add_train(Command app) {
   command.option("config", arguments->source.file,
                  "YAML file; without it all keys have their defaults");
   command.repeated("--set", arguments->source.set, "key=value, after the file; may be repeated");
+  command.settings(key_meant_by);
   command.option("--workers", arguments->workers, "Worker processes (strategy multi_worker)");
   command.option("--ps", arguments->ps,
                  "Parameter servers, which are processes of their own (strategy "
@@ -403,7 +399,8 @@ void add_train(Command app) {
   command.option("--elastic", arguments->elastic,
                  "MIN:MAX: lost workers are replaced while the others continue; "
                  "`trireme scale N` changes their number");
-  command.option("--report", arguments->report, "Write the report (JSON) to this file as well");
+  command.option("--report", arguments->report,
+                 "Write the report (JSON) to this file as well, in a folder that is there");
   command.option("--inject", arguments->inject,
                  "Faults to inject, such as \"kill:rank=1@step=40; "
                  "stop:rank=0@step=60,for=3s\" (docs/faults.md)");
@@ -417,8 +414,9 @@ void add_train(Command app) {
                "Print the report as JSON at the end, and nothing else on standard output");
   command.flag("--keys", arguments->keys, "List every configuration key and end");
   arguments->node.add_to(command);
-  command.footer(
-      "Example: trireme train examples/digits.yaml --workers 2 --set optimizer.lr=0.05");
+  command.examples(
+      {"trireme train examples/digits.yaml --workers 2 --set optimizer.lr=0.05",
+       "trireme train examples/digits.yaml --set run.dir=runs/first --report report.json"});
   command.action([arguments] { return train(*arguments); });
 }
 

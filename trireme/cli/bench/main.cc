@@ -55,6 +55,6 @@ void add_subcommands(Command app) {
 }  // namespace trireme::cli
 
 int main(int argc, char** argv) {
-  trireme::cli::run_worker_program(argc, argv, "trireme-bench: started by trireme bench",
+  trireme::cli::run_worker_program(argc, argv, "trireme-bench", "Started by trireme bench",
                                    trireme::cli::add_subcommands);
 }

@@ -3,7 +3,7 @@
 #include <trireme/cli/worker/program.h>
 
 int main(int argc, char** argv) {
-  trireme::cli::run_worker_program(argc, argv, "trireme-worker: started by trireme",
+  trireme::cli::run_worker_program(argc, argv, "trireme-worker", "Started by trireme",
                                    [](trireme::cli::Command app) {
                                      trireme::cli::add_worker_train(app);
                                      trireme::cli::add_worker_plan(app);

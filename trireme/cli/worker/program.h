@@ -20,15 +20,16 @@ namespace trireme::cli {
   std::_Exit(code);
 }
 
-// Runs the subcommand that `argv` names, out of those that `add_subcommands` adds. Prints an error
-// that it throws, and ends the process with its exit code.
-[[noreturn]] inline void run_worker_program(int argc, char** argv, const std::string& description,
+// Runs the subcommand of the programme `name` that `argv` names, out of those that
+// `add_subcommands` adds. Prints an error that it throws, and ends the process with its exit code.
+[[noreturn]] inline void run_worker_program(int argc, char** argv, const std::string& name,
+                                            const std::string& description,
                                             void (*add_subcommands)(Command)) {
   dump_stack_on_signal();
   keep_freed_memory();
   install_cpu_allocator();
   try {
-    CommandLine app(description);
+    CommandLine app(name, description);
     add_subcommands(app);
     end_at_once(app.run(argc, argv));
   } catch (const Error& error) {

@@ -1,0 +1,25 @@
+#include <fmt/format.h>
+#include <trireme/base/error.h>
+#include <trireme/cli/commands.h>
+#include <trireme/run/places.h>
+#include <unistd.h>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+namespace trireme::cli {
+
+void become(const std::string& name, std::vector<std::string> arguments) {
+  const std::string program = sibling_program(name).string();
+  arguments.insert(arguments.begin(), program);
+  std::vector<char*> argv;
+  for (std::string& argument : arguments) argv.push_back(argument.data());
+  argv.push_back(nullptr);
+  std::fflush(nullptr);
+  execv(program.c_str(), argv.data());
+  throw Error(ErrorCode::io, "cli",
+              fmt::format("cannot start {}: {}", program, std::strerror(errno)),
+              "build or install Trireme again");
+}
+
+}  // namespace trireme::cli
