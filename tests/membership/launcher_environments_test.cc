@@ -1,6 +1,8 @@
-// The environments of processes as real launchers set them, and what Trireme makes of each. Names
-// of hosts, paths and numbers of jobs are changed; variables that Trireme does not know are
-// shortened to a few of each kind.
+// The environments of processes under each launcher, and what Trireme makes of them. Those of
+// OpenMPI 4.1.4 and torchrun were printed by these launchers. Those of OpenMPI 5, srun and
+// PyTorchJob follow published ones, with other numbers and names of hosts. The others are put
+// together from what the launchers' sources, examples and documentation say that they set.
+// Variables that Trireme does not know are shortened to a few of each kind.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
