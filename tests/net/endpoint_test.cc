@@ -22,9 +22,17 @@ TEST(Endpoint, KeepsIPv6InBrackets) {
   EXPECT_EQ(endpoint.describe(), "[::1]:80");
 }
 
+TEST(Endpoint, MayNameTheInterfaceOfALinkLocalAddress) {
+  const Endpoint endpoint = parse_endpoint("[fe80::42:acff:fe11:2%eth0]:29500");
+  EXPECT_EQ(endpoint.host, "fe80::42:acff:fe11:2%eth0");
+  EXPECT_EQ(endpoint.port, 29500);
+  EXPECT_EQ(endpoint.describe(), "[fe80::42:acff:fe11:2%eth0]:29500");
+}
+
 TEST(Endpoint, NamesATextItCannotRead) {
-  for (const std::string text : {"", "host", ":80", "host:", "host:eighty", "host:80 ", "host:-1",
-                                 "host:65536", "::1:80", "[::1]", "[]:80"}) {
+  for (const std::string text :
+       {"", "host", ":80", "host:", "host:eighty", "host:80 ", "host:-1", "host:65536", "::1:80",
+        "[::1]", "[]:80", "[host]:80", "[10.0.0.1]:80", "[fe80::1%]:80"}) {
     try {
       parse_endpoint(text);
       ADD_FAILURE() << "read '" << text << "'";
@@ -41,6 +49,7 @@ TEST(Interface, IsFoundByName) { EXPECT_EQ(address_of_interface("lo"), "127.0.0.
 TEST(Interface, MayBeGivenAsAnAddress) {
   EXPECT_EQ(address_of_interface("192.0.2.7"), "192.0.2.7");
   EXPECT_EQ(address_of_interface("::1"), "::1");
+  EXPECT_EQ(address_of_interface("fe80::1%eth0"), "fe80::1%eth0");
 }
 
 TEST(Interface, ThatDoesNotExistIsNamedBesideThoseThatDo) {

@@ -193,7 +193,15 @@ class Launchers(SystemTest):
     def test_doctor_prints_what_it_understood(self):
         code, out, err = self.run_to_end(TRIREME, "doctor")
         self.assertEqual(code, 0, err)
-        for part in ("alone", "LibTorch 2.", "gloo: compiled in", "digits"):
+        for part in ("alone", "decided by no variable", "LibTorch 2.", "gloo: compiled in",
+                     "digits"):
+            self.assertIn(part, out)
+        code, out, err = self.run_to_end(TRIREME, "doctor", env=environment(
+            JOB_COMPLETION_INDEX="1", WORLD_SIZE="2", MASTER_ADDR="train-0.train",
+            SLURM_JOB_ID="7"))
+        self.assertEqual(code, 0, err)
+        for part in ("worker 1 of 2", "train-0.train:29500", "decided by WORLD_SIZE=2",
+                     "ignored SLURM_JOB_ID=7 (srun)"):
             self.assertIn(part, out)
         code, out, err = self.run_to_end(TRIREME, "launch", "--workers", "2", "--", TRIREME,
                                          "doctor")

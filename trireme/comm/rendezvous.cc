@@ -7,6 +7,7 @@
 #include <trireme/comm/agent_store.h>
 #include <trireme/comm/mpi/mpi_group.h>
 #include <trireme/comm/rendezvous.h>
+#include <trireme/net/sockets.h>
 #include <trireme/watch/stop_request.h>
 #include <algorithm>
 #include <numeric>
@@ -19,6 +20,7 @@ namespace {
 constexpr Milliseconds kFarewell{2000};
 constexpr Milliseconds kTasksEnd{10000};  // Servers may have much to free.
 constexpr Milliseconds kTurnedAwayPause{100};
+constexpr Milliseconds kLookUp{2000};
 // A newcomer waits until the others come to the end of a step, whatever they do now. When the
 // coordinator gives up, it says so.
 constexpr Milliseconds kUntilWanted{std::chrono::hours(24)};
@@ -116,7 +118,14 @@ Rendezvous::Found Rendezvous::find() {
 }
 
 net::Endpoint Rendezvous::address_to_listen_at() const {
-  if (identity_.rendezvous) return *identity_.rendezvous;
+  if (identity_.rendezvous) {
+    // A pod starts some time before its name is in DNS, but it knows its own address.
+    const net::Endpoint& told = *identity_.rendezvous;
+    const bool is_known = !environment_.get("KUBERNETES_SERVICE_HOST") ||
+                          !net::resolve(told, Deadline::after(kLookUp)).empty();
+    if (is_known) return told;
+    return {net::address_of_this_host(Deadline::after(options_.timeout)), told.port};
+  }
   if (!options_.interface.empty()) return {net::address_of_interface(options_.interface), 0};
   if (all_on_this_host()) return {"127.0.0.1", 0};
   if (identity_.agent_store) return {identity_.agent_store->host, 0};  // MASTER_ADDR is this host.

@@ -201,12 +201,13 @@ Identity from_dmlc(const Environment& environment) {
   identity.launcher = Launcher::dmlc;
   identity.workers = number_in(environment, "DMLC_NUM_WORKER", "DMLC_ROLE", 1, kMaxWorkers);
   const int servers = number_in(environment, "DMLC_NUM_SERVER", "DMLC_ROLE", 0, kMaxWorkers);
-  const net::Endpoint root{required_text(environment, "DMLC_PS_ROOT_URI", "DMLC_ROLE"),
+  const net::Endpoint root{required_host(environment, "DMLC_PS_ROOT_URI", "DMLC_ROLE"),
                            number_in(environment, "DMLC_PS_ROOT_PORT", "DMLC_ROLE", 1, 65535)};
   identity.roles = side_roles({{kServerRole, servers}, {kSchedulerRole, 1}});
   identity.rendezvous = root;
   identity.job_id = "dmlc-" + root.describe();
-  const bool is_on_loopback = root.host == "localhost" || root.host.starts_with("127.");
+  const bool is_on_loopback =
+      root.host == "localhost" || root.host == "::1" || root.host.starts_with("127.");
   if (role == "worker") {
     identity.worker = dmlc_number(environment, "DMLC_WORKER_ID", identity.workers);
   } else if (role == "server") {

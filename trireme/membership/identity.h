@@ -8,13 +8,16 @@
 #include <trireme/net/message.h>
 #include <optional>
 #include <string>
+#include <string_view>
 
 namespace trireme::membership {
 
-enum class Launcher { alone, trireme, torchrun, mpirun, tf_config, dmlc, slurm };
+enum class Launcher { alone, trireme, torchrun, mpirun, tf_config, dmlc, slurm, kubernetes };
+std::string_view title_of(Launcher launcher);  // For messages: "trireme launch".
 
-// Whether a cluster's own means start and replace the tasks: tf_config, dmlc and slurm. There an
-// elastic job has its coordinator in one of its tasks (Identity::hosts_coordinator).
+// Whether a cluster's own means start and replace the tasks: tf_config, dmlc, slurm and
+// kubernetes. There an elastic job has its coordinator in one of its tasks
+// (Identity::hosts_coordinator).
 bool is_cluster(Launcher launcher);
 
 // The numbers of workers that an elastic job may have, and this process's part in it (roster.h).
@@ -62,19 +65,22 @@ struct Identity {
   std::string describe() const;  // A line for `doctor` and logs. It never shows the token.
 };
 
-// Reads the variables of these launchers; a process that none of them started is alone:
+// Reads the variables of these launchers (launcher_table.h); a process that none of them started
+// is alone. The first one that is there counts:
 //   trireme launch  TRIREME_WORKER, TRIREME_WORKERS, TRIREME_LOCAL_WORKER, TRIREME_LOCAL_WORKERS,
 //                   TRIREME_RENDEZVOUS, TRIREME_GENERATION, TRIREME_ELASTIC=MIN:MAX with
 //                   TRIREME_PROCESS, TRIREME_UNIT, TRIREME_LAUNCHER, TRIREME_LAUNCHER_GRACE_MS,
 //                   TRIREME_STOP_GRACE_MS; in jobs with side tasks TRIREME_ROLE, TRIREME_INDEX
-//   TFJob           TF_CONFIG (cluster_spec.h); for the others see foreign_launchers.h
+//   TFJob           TF_CONFIG (cluster_spec.h); for DMLC and srun see foreign_launchers.h
 //   DMLC            DMLC_ROLE and its other variables
+//   Kubernetes      JOB_COMPLETION_INDEX, RANK, WORLD_SIZE, MASTER_*, PET_* (kubernetes_job.h)
 //   torchrun        RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT,
 //                   TORCHELASTIC_*
-//   mpirun          OMPI_COMM_WORLD_* (OpenMPI); PMI_RANK, PMI_SIZE and MPI_LOCAL* (MPICH)
+//   mpirun          OMPI_COMM_WORLD_* (OpenMPI)
 //   srun            SLURM_STEP_*, SLURM_PROCID, of a step with several tasks
-// TFJob, DMLC and srun also read TRIREME_ELASTIC=MIN:N for the N workers of the cluster, and
-// TRIREME_UNIT.
+//   mpirun          PMI_RANK, PMI_SIZE and MPI_LOCAL* (MPICH, Intel MPI)
+// TFJob, DMLC, Kubernetes and srun also read TRIREME_ELASTIC=MIN:N for the N workers of the
+// cluster, and TRIREME_UNIT.
 // Throws Error(invalid_argument) naming the variable that is missing, malformed or out of range,
 // or a token file that others may read.
 Identity resolve_identity(const Environment& environment);

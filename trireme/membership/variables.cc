@@ -16,6 +16,13 @@ std::string required_text(const Environment& environment, const std::string& nam
   return *value;
 }
 
+std::string required_host(const Environment& environment, const std::string& name,
+                          const std::string& present) {
+  const std::string host = required_text(environment, name, present);
+  const bool has_brackets = host.size() > 2 && host.front() == '[' && host.back() == ']';
+  return has_brackets ? host.substr(1, host.size() - 2) : host;
+}
+
 int required(const Environment& environment, const std::string& name, const std::string& present) {
   const auto value = environment.get_int(name);
   if (!value) throw missing(name, present);

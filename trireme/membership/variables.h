@@ -14,6 +14,9 @@ Error missing(const std::string& name, const std::string& present);
 // The value of `name`. Throws missing() if it is not set, or empty.
 std::string required_text(const Environment& environment, const std::string& name,
                           const std::string& present);
+// The same as a host: a name or an address. The brackets around an IPv6 address are taken away.
+std::string required_host(const Environment& environment, const std::string& name,
+                          const std::string& present);
 // The same as a number. Throws Error(invalid_argument) that names it if it is none.
 int required(const Environment& environment, const std::string& name, const std::string& present);
 // Throws Error(invalid_argument) that names the variable unless low <= value <= high.

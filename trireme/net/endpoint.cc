@@ -28,10 +28,16 @@ std::string text_of(const sockaddr& address) {
   return text;
 }
 
-bool is_address(const std::string& text) {
+// A link-local address may name its interface: fe80::1%eth0.
+bool is_v6_address(const std::string& text) {
   in6_addr storage;
-  return inet_pton(AF_INET, text.c_str(), &storage) == 1 ||
-         inet_pton(AF_INET6, text.c_str(), &storage) == 1;
+  const std::string without_zone = text.substr(0, text.find('%'));
+  return !text.ends_with('%') && inet_pton(AF_INET6, without_zone.c_str(), &storage) == 1;
+}
+
+bool is_address(const std::string& text) {
+  in_addr storage;
+  return inet_pton(AF_INET, text.c_str(), &storage) == 1 || is_v6_address(text);
 }
 
 // Returns the first address of each interface that is up; IPv4 comes before IPv6.
@@ -69,6 +75,7 @@ Endpoint parse_endpoint(const std::string& text) {
   std::string host = text.substr(0, colon);
   if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
     host = host.substr(1, host.size() - 2);
+    if (!is_v6_address(host)) throw malformed("the brackets hold no IPv6 address");
   } else if (host.find_first_of(":[]") != std::string::npos) {
     throw malformed("an IPv6 address needs brackets");
   }
@@ -102,8 +109,11 @@ std::string address_of_interface(const std::string& name_or_address) {
 
 std::string address_of_this_host(Deadline deadline) {
   const std::string name = own_host_name();
-  for (const auto& endpoint : resolve({name, 0}, deadline))
-    if (!endpoint.address().is_loopback()) return endpoint.address().to_string();
+  for (const auto& endpoint : resolve({name, 0}, deadline)) {
+    const auto address = endpoint.address();
+    const bool is_link_local = address.is_v6() && address.to_v6().is_link_local();
+    if (!address.is_loopback() && !is_link_local) return address.to_string();
+  }
   throw Error(ErrorCode::not_found, "net",
               fmt::format("other hosts cannot reach this host by its name, '{}'", name),
               "comm.interface: one of " + describe_interfaces());

@@ -41,6 +41,23 @@ Error cannot_listen(const Endpoint& endpoint, std::string_view reason, std::stri
                fmt::format("cannot listen on {}: {}", endpoint.describe(), reason), remedy);
 }
 
+tcp::acceptor listen_at(asio::io_context& context, const Endpoint& endpoint,
+                        const tcp::endpoint& address) {
+  if (address.address().is_unspecified())
+    throw Error(
+        ErrorCode::invalid_argument, "net",
+        fmt::format("{} would listen on every network of this machine; one address must be named",
+                    endpoint.describe()),
+        "127.0.0.1, or the address of the network the workers share: " + describe_interfaces());
+  tcp::acceptor acceptor(context);
+  acceptor.assign(protocol_of(address), open_descriptor(address));
+  acceptor.set_option(tcp::acceptor::reuse_address(true));
+  acceptor.bind(address);
+  acceptor.listen();
+  acceptor.native_non_blocking(true);
+  return acceptor;
+}
+
 }  // namespace
 
 void open_private(tcp::socket& socket, const tcp::endpoint& address) {
@@ -52,23 +69,21 @@ tcp::acceptor listen_on(asio::io_context& context, const Endpoint& endpoint) {
   if (addresses.empty())
     throw cannot_listen(endpoint, "the name has no address",
                         "an address of this machine: " + describe_interfaces());
-  const tcp::endpoint& address = addresses.front();
-  if (address.address().is_unspecified())
-    throw Error(
-        ErrorCode::invalid_argument, "net",
-        fmt::format("{} would listen on every network of this machine; one address must be named",
-                    endpoint.describe()),
-        "127.0.0.1, or the address of the network the workers share: " + describe_interfaces());
-  try {
-    tcp::acceptor acceptor(context);
-    acceptor.assign(protocol_of(address), open_descriptor(address));
-    acceptor.set_option(tcp::acceptor::reuse_address(true));
-    acceptor.bind(address);
-    acceptor.listen();
-    acceptor.native_non_blocking(true);
-    return acceptor;
-  } catch (const std::system_error& error) {
-    throw cannot_listen(endpoint, error.code().message(), remedy_for(error.code().value()));
+  return listen_on_first(context, endpoint, addresses);
+}
+
+tcp::acceptor listen_on_first(asio::io_context& context, const Endpoint& endpoint,
+                              const std::vector<tcp::endpoint>& addresses) {
+  for (size_t i = 0;; ++i) {
+    try {
+      return listen_at(context, endpoint, addresses.at(i));
+    } catch (const std::system_error& error) {
+      // A name such as localhost may have an IPv6 address on a machine without IPv6.
+      const int number = error.code().value();
+      const bool is_elsewhere = number == EADDRNOTAVAIL || number == EAFNOSUPPORT;
+      if (!is_elsewhere || i + 1 == addresses.size())
+        throw cannot_listen(endpoint, error.code().message(), remedy_for(number));
+    }
   }
 }
 

@@ -22,8 +22,12 @@ struct Accepted {
   std::string peer;  // "127.0.0.1:51234"
 };
 Accepted accept_private(asio::ip::tcp::acceptor& acceptor);
-// Listens on exactly this address. Throws Error(io) naming the address and the remedy.
+// Listens on exactly this address, or on the first address of a name that this machine has. Throws
+// Error(io) naming the address and the remedy.
 asio::ip::tcp::acceptor listen_on(asio::io_context& context, const Endpoint& endpoint);
+// The same with the addresses of `endpoint`, of which there is at least one.
+asio::ip::tcp::acceptor listen_on_first(asio::io_context& context, const Endpoint& endpoint,
+                                        const std::vector<asio::ip::tcp::endpoint>& addresses);
 
 // Sends small messages at once. A peer that acknowledges nothing for `silence` breaks the
 // connection.

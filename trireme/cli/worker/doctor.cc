@@ -13,7 +13,9 @@
 #include <trireme/comm/nccl/nccl_group.h>
 #include <trireme/data/kinds/shipped_data.h>
 #include <trireme/membership/identity.h>
+#include <trireme/membership/launcher_table.h>
 #include <unistd.h>
+#include <sstream>
 
 namespace trireme::cli {
 namespace {
@@ -26,8 +28,27 @@ std::string digits_place() {
   }
 }
 
+// Which variables made the identity, and which were seen and ignored.
+Json reasons(const membership::Explanation& explanation) {
+  Json json = {{"launcher", explanation.title},
+               {"decided", explanation.decided},
+               {"ignored", Json::array()},
+               {"text", explanation.describe()}};
+  for (const auto& each : explanation.ignored)
+    json["ignored"].push_back(
+        {{"launcher", each.title}, {"variables", each.variables}, {"why", each.why}});
+  return json;
+}
+
+// A line of its own for each launcher whose variables were seen.
+void print_reasons(const std::string& text) {
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) fmt::print("           {}\n", line);
+}
+
 Json findings() {
-  const membership::Identity identity = membership::resolve_identity(Environment::of_process());
+  const Environment environment = Environment::of_process();
+  const membership::Identity identity = membership::resolve_identity(environment);
   const int64_t memory = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE);
   Json json;
   json["trireme"] = version();
@@ -41,7 +62,8 @@ Json findings() {
                       {"rendezvous", identity.rendezvous ? identity.rendezvous->describe()
                                      : identity.etcd     ? identity.etcd->describe()
                                                          : ""},
-                      {"token", identity.token ? "set" : "not set"}};
+                      {"token", identity.token ? "set" : "not set"},
+                      {"reasons", reasons(membership::explain_identity(environment))}};
   const auto state = [](bool here, const char* missing) {
     return std::string(here ? "compiled in" : missing);
   };
@@ -76,6 +98,7 @@ int doctor(bool as_json) {
              json["host"]["cores"].get<int>(),
              format_bytes(json["host"]["memory_bytes"].get<int64_t>()));
   fmt::print("identity   {}\n", json["identity"]["understood"].get<std::string>());
+  print_reasons(json["identity"]["reasons"]["text"].get<std::string>());
   fmt::print("token      {}\n", json["identity"]["token"].get<std::string>());
   for (const auto& [name, state] : json["backends"].items())
     fmt::print("backend    {}: {}\n", name, state.get<std::string>());
