@@ -58,8 +58,10 @@ class ServersInACluster(ServerTest):
                            kind=ClusterOfDmlc)
         cluster.kill("worker", 1)
         wait_until(lambda: cluster.look() or self.steps_logged() > 60, 60, "60 steps")
-        cluster.kill("worker", 0)
         cluster.kill("worker", 1)
+        wait_until(lambda: cluster.look() or self.steps_logged() > 80, 60, "80 steps")
+        cluster.kill("worker", 0)  # It comes back when worker 1 has the folder.
+        time.sleep(2)
         report = self.report_of(cluster)
         self.assert_each_sample_once(report, epochs=40)
         self.assertEqual({task: count for task, count in cluster.starts.items()
@@ -136,6 +138,15 @@ class WorkersInACluster(ServerTest):
         self.assertEqual(report["resumed_from_step"], 0)
         self.assertEqual(report["generations"][1]["lost_ranks"], [2])
         self.assertEqual(cluster.starts, {("worker", 0): 1, ("worker", 1): 1, ("worker", 2): 2})
+
+    def test_what_a_restarted_task_would_do_wrongly_is_refused(self):
+        config = {"cluster": {"worker": ["127.0.0.1:9", "127.0.0.1:8"]},
+                  "task": {"type": "worker", "index": 0}}
+        env = environment(TF_CONFIG=json.dumps(config))
+        self.assert_refused((TRIREME, "train", DIGITS, "--fresh"), 2, "--fresh in a job of a cluster",
+                            env=env)
+        self.assert_refused((TRIREME, "train", DIGITS, "--elastic", "1:2"), 2, "without run.dir",
+                            env=env)
 
     def test_numbers_that_do_not_fit_the_cluster_are_refused(self):
         config = {"cluster": {"worker": ["127.0.0.1:9", "127.0.0.1:8"]},

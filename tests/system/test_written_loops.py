@@ -43,6 +43,12 @@ class WrittenLoops(SystemTest):
     def test_several_backward_calls_add_up(self):
         self.assert_same("accumulate", 1e-9, at_least=2)
 
+    def test_sums_of_unequal_shares_weigh_each_batch_by_its_own(self):
+        self.assert_same("uneven_sum", 1e-9, at_least=1)
+
+    def test_kept_gradients_stay_and_evaluations_change_nothing(self):
+        self.assert_same("kept", 1e-9, at_least=7)
+
     def test_closures_get_the_mean_loss(self):
         self.assert_same("lbfgs", 1e-8, at_least=2)
 
@@ -115,8 +121,13 @@ class WrittenLoops(SystemTest):
         self.assert_named("only_own", "under no_sync()")
         self.assert_named("not_a_number", "the gradients of rank 1 are NaN or infinite in step 2",
                           expected=1)
-        self.assert_named("drifted", "the parameters of rank 1 are not those of rank 0")
-        self.assert_named("drifted_at_the_end", "the parameters of engine 0 at leave()")
+        drift = "the parameters or learning rates of rank 1 are not those of rank 0"
+        self.assert_named("drifted", drift)
+        self.assert_named("other_rate", drift)
+        self.assert_named("drifted_at_the_end", "the parameters at leave()", "engine 0")
+        self.assert_named("drifted_behind_the_optimizer", "the parameters at leave()")
+        self.assert_named("foreign", "does not belong to the model")
+        self.assert_named("closure_alone", "under no_sync()")
         self.assert_named("uneven_values", "values for metrics", "rank 1", processes=(2,))
         self.assert_named("another_type", "rank 1", "hidden.weight", processes=(2,))
 

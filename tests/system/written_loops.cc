@@ -201,7 +201,93 @@ void odd(World& world) {
   }
 }
 
+// Micro-batches of unequal shares, of which only the last one is reduced.
+void uneven_sum(World& world) {
+  Net model;
+  model.to(torch::kDouble);
+  auto loader = loader_for(world, 34);  // 34, 34, 34 and 1 samples.
+  Distributed<torch::optim::SGD> optimizer(world, model, torch::optim::SGDOptions(0.1));
+  for (const int64_t batch : {12, 7, 20, 5}) {
+    const int64_t share = world.share(batch);
+    const auto [first, last] = trireme::plan::DataPlan::share(batch, world.rank(), world.size());
+    std::vector<size_t> indices;
+    for (int64_t i = first; i < last; ++i) indices.push_back(static_cast<size_t>(batch + i));
+    const auto samples = Samples().map(torch::data::transforms::Stack<>()).get_batch(indices);
+    if (samples.data.size(0) != share) std::abort();
+    const auto quiet = batch != 5 ? optimizer.no_sync() : nullptr;
+    loss_of(model, samples).backward();
+  }
+  optimizer.step();
+  print(world, {{"sum", sum_of(model)}});
+}
+
+// A gradient that the loop keeps stays as it is; an evaluation inside a step changes nothing.
+void kept(World& world) {
+  Net model;
+  model.to(torch::kDouble);
+  auto loader = loader_for(world);
+  auto test = loader_for(world, 7);
+  Distributed<torch::optim::SGD> optimizer(world, model, torch::optim::SGDOptions(0.1));
+  torch::Tensor before;
+  for (auto& batch : *loader) {
+    optimizer.zero_grad();
+    auto loss = loss_of(model, batch);
+    {
+      torch::NoGradGuard no_grad;
+      for (auto& other : *test) model.forward(other.data);
+    }
+    loss.backward();
+    const auto now = model.hidden->weight.grad();
+    print(world, {{"product", before.defined() ? (before * now).sum().item<double>() : 0.0}});
+    before = now;
+    optimizer.step();
+  }
+  print(world, {{"sum", sum_of(model)}});
+}
+
 // What is wrong on one rank, or on all.
+void foreign(World& world) {
+  Net one, other;
+  std::vector<torch::Tensor> both = one.parameters();
+  for (const auto& parameter : other.parameters()) both.push_back(parameter);
+  Distributed<torch::optim::SGD> optimizer(world, one, both, torch::optim::SGDOptions(0.1));
+}
+
+void other_rate(World& world) {
+  Net model;
+  Distributed<torch::optim::SGD> optimizer(world, model, torch::optim::SGDOptions(0.1));
+  for (int step = 0; step < 8; ++step) {
+    if (step == 5 && world.rank() == 1) optimizer.param_groups()[0].options().set_lr(0.2);
+    optimizer.zero_grad();
+    model.forward(torch::ones({2, 6})).sum().backward();
+    optimizer.step();
+  }
+}
+
+void closure_alone(World& world) {
+  Net model;
+  Distributed<torch::optim::LBFGS> optimizer(world, model, torch::optim::LBFGSOptions(0.5));
+  const auto quiet = optimizer.no_sync();
+  optimizer.step([&] {
+    optimizer.zero_grad();
+    auto loss = model.forward(torch::ones({2, 6})).sum();
+    loss.backward();
+    return loss;
+  });
+}
+
+void drifted_behind_the_optimizer(World& world) {
+  Net model;
+  {
+    Distributed<torch::optim::SGD> optimizer(world, model, torch::optim::SGDOptions(0.1));
+    optimizer.zero_grad();
+    model.forward(torch::ones({2, 6})).sum().backward();
+    optimizer.step();
+    if (world.rank() == 1) torch::nn::init::ones_(model.output->bias);
+  }
+  world.leave();
+}
+
 void no_backward(World& world) {
   Net model;
   Distributed<torch::optim::SGD> optimizer(world, model, torch::optim::SGDOptions(0.1));
@@ -367,9 +453,15 @@ int main(int argc, char** argv) {
       {"continued", continued},
       {"evaluated", evaluated},
       {"uneven_values", uneven_values},
+      {"uneven_sum", uneven_sum},
+      {"kept", kept},
+      {"foreign", foreign},
+      {"other_rate", other_rate},
+      {"closure_alone", closure_alone},
+      {"drifted_behind_the_optimizer", drifted_behind_the_optimizer},
       {"drifted", drifted},
       {"drifted_at_the_end", drifted_at_the_end},
       {"another_type", another_type}};
   scenarios.at(argv[1])(world);
-  if (std::string(argv[1]) != "drifted_at_the_end") world.leave();
+  if (!std::string(argv[1]).starts_with("drifted_")) world.leave();
 }

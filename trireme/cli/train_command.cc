@@ -235,6 +235,19 @@ void check_launch(const TrainArguments& arguments, const Config& config,
                 fmt::format("--elastic {}:{}, but the cluster has {} workers", elastic->minimum,
                             elastic->maximum, identity.workers),
                 fmt::format("--elastic MIN:{}, the same for every task", identity.workers));
+  // A cluster starts the same command again when its task is lost.
+  if (arguments.fresh && in_cluster)
+    throw Error(
+        ErrorCode::invalid_argument, "cli",
+        "--fresh in a job of a cluster: it would move the checkpoints aside each time that "
+        "the cluster starts a lost task again",
+        "another run.dir for a new run, or no --fresh");
+  if (elastic && in_cluster && config.record.dir.empty())
+    throw Error(
+        ErrorCode::invalid_argument, "cli",
+        "an elastic job of a cluster without run.dir: when another task becomes rank 0, it "
+        "would write to another folder",
+        "--set run.dir=FOLDER, the same for every task");
   const bool can_regroup = config.world.backend == "auto" || config.world.backend == "shm" ||
                            config.world.backend == "tcp";
   if (elastic && !can_regroup)
@@ -367,7 +380,12 @@ int train(TrainArguments arguments) {
     require_place_of("--report", arguments.report, {config.record.dir, checkpoint_dir(config)});
     schedule_faults(faults, strategy.world_size,
                     check_model_and_data(config, elastic ? elastic->maximum : 0));
-    prepare_folders(arguments, config, launched);
+    // In an elastic job of a cluster this may be a lost task that joins the others again, which
+    // use the folder. The worker that becomes rank 0 finds out whether another job does.
+    if (elastic && launched)
+      require_writable_folder(checkpoint_dir(config));
+    else
+      prepare_folders(arguments, config, launched);
   }
   if (expects) return run_and_judge(arguments, config, strategy);
   const bool has_roles = arguments.chief || arguments.evaluator;

@@ -1,5 +1,6 @@
 #include <fmt/ranges.h>
 #include <trireme/base/error.h>
+#include <trireme/base/error_parts.h>
 #include <trireme/base/log.h>
 #include <trireme/comm/group_maker.h>
 #include <trireme/comm/kin.h>
@@ -12,6 +13,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <mutex>
 #include <numeric>
 #include <optional>
 
@@ -131,10 +133,18 @@ void World::Impl::connect_for_groups(World& world, int wanted) {
                 "comm.backend: auto, shm or gloo");
 }
 
-World::World(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+World::World(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {
+  impl_->own_loop->world = this;
+}
 World::~World() = default;
-World::World(World&&) noexcept = default;
-World& World::operator=(World&&) noexcept = default;
+World::World(World&& other) noexcept : impl_(std::move(other.impl_)) {
+  if (impl_) impl_->own_loop->world = this;
+}
+World& World::operator=(World&& other) noexcept {
+  impl_ = std::move(other.impl_);
+  if (impl_) impl_->own_loop->world = this;
+  return *this;
+}
 
 namespace {
 
@@ -158,8 +168,8 @@ std::terminate_handler handler_before = nullptr;
 }  // namespace
 
 World World::join(WorldOptions options) {
-  if (std::get_terminate() != end_with_code_of_error)
-    handler_before = std::set_terminate(end_with_code_of_error);
+  static std::once_flag installed;  // A handler that was set since may call this one.
+  std::call_once(installed, [] { handler_before = std::set_terminate(end_with_code_of_error); });
   return join(std::move(options), Environment::of_process());
 }
 
@@ -380,12 +390,35 @@ int64_t World::share(int64_t batch) {
         fmt::format("a global batch of {} for {} ranks: some would get no sample", batch, size()),
         fmt::format("a batch of {} or more, or fewer ranks", size()));
   const auto [first, last] = plan::DataPlan::share(batch, rank(), size());
-  return own_loop()->samples = last - first;
+  own_loop()->take_batch(last - first, batch);
+  return last - first;
+}
+
+void World::OwnLoop::take_batch(int64_t new_samples, int64_t new_of_all) {
+  if (new_samples != samples || new_of_all != of_all)
+    for (const auto& each : before_batch)
+      if (const auto call = each.lock()) (*call)(new_samples, new_of_all);
+  samples = new_samples;
+  of_all = new_of_all;
+}
+
+// A change on one rank alone may be meant, if it is made behind leave().
+void World::compare_at_the_end(const std::map<std::string, std::string>& facts) {
+  try {
+    agree("the parameters at leave()", facts);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::invalid_argument) throw;
+    throw Error(error.code(), "comm", parts_of(error).what,
+                "the same changes on all ranks. If one rank alone is to change its parameters at "
+                "the end, such as to its best ones, it does so behind leave()");
+  }
 }
 
 void World::leave() {
-  for (const auto& each : own_loop()->before_leave)
-    if (const auto check = each.lock()) (*check)();
+  OwnLoop& loop = *own_loop();
+  for (const auto& each : loop.before_leave)
+    if (const auto tell = each.lock()) (*tell)();
+  if (!loop.facts_at_the_end.empty()) compare_at_the_end(loop.facts_at_the_end);
   comm::leave_mpi(Deadline::after(impl_->options().timeout));
   impl_->meeting.leave();
 }

@@ -31,8 +31,8 @@ class World {
   static World join(WorldOptions options = {});
   static World join(WorldOptions options, const Environment& environment);
   ~World();  // Says no goodbye: without leave() the others take this worker for lost.
-  World(World&&) noexcept;
-  World& operator=(World&&) noexcept;
+  World(World&& other) noexcept;
+  World& operator=(World&& other) noexcept;
 
   int worker() const;   // This process; -1: it is a side task (membership/roles.h).
   int workers() const;  // All workers. In a side task: those with which the job began.
@@ -153,13 +153,21 @@ class World {
   // Error(invalid_argument) if the batch has fewer samples than there are ranks.
   int64_t share(int64_t batch);
   struct OwnLoop {
-    int64_t samples = 1;  // Those of this rank in the batch in hand: its gradients count by them.
-    int engines = 0;      // The engines that were made so far; and the same of loaders.
+    World* world = nullptr;  // Where the World is now: it may have been moved.
+    // Of the batch in hand: this rank's samples, by which its gradients count, and those of all
+    // ranks. 0 of all ranks: not known, and every rank counts alike.
+    int64_t samples = 1, of_all = 0;
+    int engines = 0;  // The engines that were made so far; and the same of loaders.
     int loaders = 0;
     bool regroup = false;  // All ranks know that they meet again after this step.
-    // Called as long as they live: by leave(), before it says goodbye, and in each new generation
-    // of an elastic job, in this order (train/own_checkpoint.h).
+    // Called as long as they live: before another batch is in hand; by leave(), which compares the
+    // facts over all ranks before it says goodbye; and in each new generation of an elastic job,
+    // in this order (train/own_checkpoint.h).
+    std::vector<std::weak_ptr<const std::function<void(int64_t samples, int64_t of_all)>>>
+        before_batch;
     std::vector<std::weak_ptr<const std::function<void()>>> before_leave, rebind;
+    std::map<std::string, std::string> facts_at_the_end;
+    void take_batch(int64_t new_samples, int64_t new_of_all);
   };
   const std::shared_ptr<OwnLoop>& own_loop() const;  // The same after the World was moved.
   // COLLECTIVE at the first call in each generation. A group of all ranks for the loop's own
@@ -169,6 +177,7 @@ class World {
  private:
   struct Impl;
   void require_worker(const char* what) const;
+  void compare_at_the_end(const std::map<std::string, std::string>& facts);
   explicit World(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };

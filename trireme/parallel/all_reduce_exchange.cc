@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 
 #include <fmt/format.h>
 
@@ -78,10 +79,9 @@ class AllReduceExchange : public Exchange {
       // Compressed gradients were scaled back before.
       const double too_large = compressed_ ? 1.0 : mine.gradient_scale;
       const double total = static_cast<double>(outcome.samples);
-      const double factor = options_.samples ? std::max(1.0, usual_total_) / total
-                                             : 1.0 / (weighted_ ? too_large : too_large * total);
-      // The errors that compression keeps must have the same scale in each step.
-      if (options_.samples && !compressed_) usual_total_ = total;
+      // With weights the sum is the mean, but for ranks without samples.
+      const double factor = options_.weight ? static_cast<double>(mine.total_samples) / total
+                                            : 1.0 / (weighted_ ? too_large : too_large * total);
       finish_step(parameters_, trainable_, factor, options_, update, outcome);
     }
     works_.clear();
@@ -125,15 +125,24 @@ class AllReduceExchange : public Exchange {
 
   size_t sent() const { return compressed_ ? compressed_->sent() : works_.size(); }
 
-  // The factor of this rank's gradients. If the ranks have as many samples as in the step before,
-  // their sum is then the mean, and needs no other pass over memory.
-  double weight() const {
-    if (!options_.samples) return 1;
-    return static_cast<double>(options_.samples()) / std::max(1.0, usual_total_);
+  // Somebody may keep a gradient of an earlier step, which lies in this memory.
+  void take_new_memory_if_kept(size_t bucket) {
+    at::Tensor& flat = flats_[bucket];
+    size_t own = 1 + (fact_values_.defined() && fact_values_.is_alias_of(flat) ? 1 : 0);
+    for (const int p : buckets()[bucket].params)
+      if (const at::Tensor& gradient = parameters_[p].tensor.grad();
+          gradient.defined() && !gradient.is_sparse() && gradient.is_alias_of(flat))
+        ++own;
+    if (flat.storage().use_count() <= own) return;
+    const bool has_facts = fact_values_.defined() && fact_values_.is_alias_of(flat);
+    const int64_t facts_at = has_facts ? fact_values_.storage_offset() : 0;
+    flat = at::zeros_like(flat);
+    if (has_facts) fact_values_ = flat.narrow(0, facts_at, fact_values_.numel());
   }
 
   void prepare(size_t bucket) {
-    pack(buckets()[bucket], parameters_, flats_[bucket], weight());
+    if (options_.weight) take_new_memory_if_kept(bucket);
+    pack(buckets()[bucket], parameters_, flats_[bucket], options_.weight ? options_.weight() : 1);
     if (compressed_) compressed_->prepare(flats_[bucket], gradient_scale_);
   }
 
@@ -204,13 +213,11 @@ class AllReduceExchange : public Exchange {
   // The facts travel behind the last bucket's gradients, so that they need no message of their
   // own.
   StepFacts::Summed reduce_plainly(const Contribution& mine) {
+    // Sends the buckets that did not leave during backward.
+    for (size_t i = sent(); i < buckets().size(); ++i) prepare(i);
     facts_.write(mine, group_->rank(), has_gradient(parameters_), /*gradients_are_finite=*/true,
                  fact_values_);
-    // Sends the buckets that did not leave during backward.
-    for (size_t i = sent(); i < flats_.size(); ++i) {
-      if (i < buckets().size()) prepare(i);
-      send(i);
-    }
+    for (size_t i = sent(); i < flats_.size(); ++i) send(i);
     for (const WorkPtr& work : works_) work->wait();
     works_.clear();
     return facts_.read(fact_values_);
@@ -247,7 +254,6 @@ class AllReduceExchange : public Exchange {
   bool in_ready_order_ = false;
   // The state of the current step follows.
   double gradient_scale_ = 1;
-  double usual_total_ = 0;  // With leave_means(): the samples of all ranks in the step before.
   std::unique_ptr<BucketProgress> progress_;
   std::vector<WorkPtr> works_;  // The sent buckets, in the plan's order.
 };

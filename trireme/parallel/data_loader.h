@@ -5,6 +5,8 @@
 // In place of torch::data::make_data_loader(std::move(dataset), 64). Samplers, options and batches
 // are those of torch::data. In a world of one process the batches are the same, bit for bit.
 #pragma once
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
 #include <torch/data/dataloader.h>
 #include <trireme/base/json.h>
 #include <trireme/comm/world.h>
@@ -32,7 +34,8 @@ class LoaderPlace {
 };
 
 // The shares of a sampler of indices. Every rank walks over the whole batches, and takes its
-// part of each. Random samplers draw the same numbers on all ranks: those of rank 0.
+// part of each. What a sampler draws in reset() is the same on all ranks, as rank 0 draws it; it
+// must not draw in next().
 template <typename Indices>
 class SharedSampler : public torch::data::samplers::Sampler<> {
  public:
@@ -41,15 +44,15 @@ class SharedSampler : public torch::data::samplers::Sampler<> {
                 "or one of your own whose requests are std::vector<size_t>)");
   // Sampler and loader both use it. The loader lives in the thread that loops over it.
   struct Place {
-    int64_t epoch = 0;          // The one under way, or the next one.
-    std::string numbers;        // The random numbers at its start; empty: it has not begun.
-    int64_t taken = 0;          // The batches that the loop has had of it.
-    bool is_sought = false;     // The next loop begins behind these batches.
-    std::deque<int64_t> sizes;  // Of this rank's shares that are read and not taken.
+    int64_t epoch = 0;       // The one under way, or the next one.
+    std::string numbers;     // The random numbers at its start; empty: it has not begun.
+    int64_t taken = 0;       // The batches that the loop has had of it.
+    bool is_sought = false;  // The next loop begins behind these batches.
+    // Of this rank's shares that are read and not taken, and of the whole batches.
+    std::deque<std::pair<int64_t, int64_t>> sizes;
   };
   SharedSampler(World& world, Indices sampler, int64_t batch, bool drop_last)
-      : world_(world),
-        sampler_(std::move(sampler)),
+      : sampler_(std::move(sampler)),
         random_(std::make_shared<SharedRandom>(world)),
         batch_(static_cast<size_t>(batch)),
         drop_last_(drop_last) {}
@@ -67,7 +70,7 @@ class SharedSampler : public torch::data::samplers::Sampler<> {
     }
     if (place.taken > 0) ++place.epoch;  // The loop before did not come to the end.
     place.taken = 0;
-    place.numbers = random_->run(place.epoch, draws);
+    place.numbers = random_->run(draws);
   }
   // `share` is not used: the number of samples of the whole batch counts.
   std::optional<std::vector<size_t>> next(size_t share) override {
@@ -75,20 +78,21 @@ class SharedSampler : public torch::data::samplers::Sampler<> {
     const auto all = sampler_.next(batch_);
     if (!all || (drop_last_ && all->size() < batch_)) return std::nullopt;
     const auto samples = static_cast<int64_t>(all->size());
-    if (samples < world_.size()) {
+    const World& world = random_->world();
+    if (samples < world.size()) {
       random_->tell_left_out(samples);
       return std::nullopt;
     }
-    const auto [first, last] = plan::DataPlan::share(samples, world_.rank(), world_.size());
-    place_->sizes.push_back(last - first);
+    const auto [first, last] = plan::DataPlan::share(samples, world.rank(), world.size());
+    place_->sizes.emplace_back(last - first, samples);
     return std::vector<size_t>(all->begin() + first, all->begin() + last);
   }
   void save(torch::serialize::OutputArchive& archive) const override { sampler_.save(archive); }
   void load(torch::serialize::InputArchive& archive) override { sampler_.load(archive); }
   const std::shared_ptr<Place>& place() const { return place_; }
+  int number() const { return random_->number(); }
 
  private:
-  World& world_;
   Indices sampler_;
   std::shared_ptr<SharedRandom> random_;
   size_t batch_;
@@ -150,26 +154,35 @@ class RankDataLoader : public LoaderPlace {
   }
 
  private:
-  // The gradients of the batch in hand count by its samples.
+  // The gradients of the batch in hand count by its samples. An evaluation computes none, and
+  // changes nothing for the loop that it interrupts.
   void take(torch::data::Iterator<BatchType>& at) {
     if (at == inner_.end()) {
       ++place_->epoch;
       place_->numbers.clear();
       place_->taken = 0;
+      if (before_) loop_->take_batch(before_->first, before_->second);
+      before_.reset();
     } else if (!place_->sizes.empty()) {
-      loop_->samples = place_->sizes.front();
+      const auto [samples, of_all] = place_->sizes.front();
       place_->sizes.pop_front();
       ++place_->taken;
+      if (!at::GradMode::is_enabled()) return;
+      if (!before_) before_.emplace(loop_->samples, loop_->of_all);
+      loop_->take_batch(samples, of_all);
     }
   }
 
+  // What counted before this epoch.
+  std::optional<std::pair<int64_t, int64_t>> before_;
   std::shared_ptr<World::OwnLoop> loop_;
   std::shared_ptr<typename SharedSampler<Sampler>::Place> place_;
   Inner inner_;
 };
 
 // COLLECTIVE. options.batch_size() is that of the global batch. Batches come in order. Throws
-// Error(invalid_argument) if the batch has fewer samples than there are ranks.
+// Error(invalid_argument) if the batch has fewer samples than there are ranks, or naming two ranks
+// whose loaders differ.
 template <typename Dataset, typename Sampler>
 std::unique_ptr<RankDataLoader<Dataset, Sampler>> make_data_loader(
     World& world, Dataset dataset, Sampler sampler, torch::data::DataLoaderOptions options) {
@@ -179,8 +192,14 @@ std::unique_ptr<RankDataLoader<Dataset, Sampler>> make_data_loader(
       "a stateful one shares itself: give each rank its part by world.rank()");
   world.connect();
   const auto batch = static_cast<int64_t>(options.batch_size());
+  check_batch(world, batch);
   SharedSampler<Sampler> shares(world, std::move(sampler), batch, options.drop_last());
-  options.batch_size(static_cast<size_t>(world.share(batch))).drop_last(false);
+  world.agree(fmt::format("loader {}", shares.number()),
+              {{"samples", std::to_string(dataset.size().value_or(0))},
+               {"batch", std::to_string(batch)},
+               {"drop_last", options.drop_last() ? "yes" : "no"}});
+  const auto [first, last] = plan::DataPlan::share(batch, world.rank(), world.size());
+  options.batch_size(static_cast<size_t>(last - first)).drop_last(false);
   options.enforce_ordering(true);
   return std::make_unique<RankDataLoader<Dataset, Sampler>>(world, std::move(dataset),
                                                             std::move(shares), std::move(options));

@@ -52,7 +52,7 @@ struct DataParallelOptions {
   std::optional<GradScalerOptions> loss_scaling;
   // See ExchangeOptions::accept. It is not called while local steps keep replicas apart.
   std::function<bool(double loss, double gradient_norm)> accept;
-  std::function<int64_t()> samples;  // See ExchangeOptions::samples.
+  std::function<double()> weight;  // See ExchangeOptions::weight.
 };
 
 }  // namespace trireme

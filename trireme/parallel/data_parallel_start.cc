@@ -26,7 +26,7 @@ ExchangeOptions exchange_options(const DataParallelOptions& options) {
           options.guard,
           options.offload,
           {},
-          options.samples};
+          options.weight};
 }
 
 // Whether a parameter is tied by its storage to another one (by set_data), or to a buffer that is

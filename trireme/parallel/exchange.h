@@ -64,8 +64,9 @@ struct ExchangeOptions {
   OffloadOptions offload;            // Applies to that memory.
   // Called when a pass over all gradients is done with one of them. May be empty.
   std::function<void(const at::Tensor& gradient)> gradient_used;
-  // With leave_means(): this rank's samples now, by which its gradients count.
-  std::function<int64_t()> samples;
+  // With leave_means(): the factor of this rank's gradients now. Those of all ranks add up to 1,
+  // unless some have no samples.
+  std::function<double()> weight;
 };
 
 // Plans the engine for an order in which gradients become ready; empty before the first step. The

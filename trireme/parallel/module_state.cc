@@ -61,12 +61,12 @@ std::vector<at::Tensor> copies_of(const std::vector<NamedTensor>& tensors) {
 
 at::Tensor as_bytes(const at::Tensor& contiguous) { return contiguous.view({-1}).view(at::kByte); }
 
-void broadcast_tensors(Group& group, const std::vector<NamedTensor>& tensors) {
+void broadcast_tensors(Group& group, const std::vector<NamedTensor>& tensors, int root) {
   if (group.size() == 1) return;
   const at::NoGradGuard no_grad;
   for (const auto& [name, tensor] : tensors) {
     const at::Tensor whole = tensor.detach().contiguous();
-    group.broadcast(as_bytes(whole), 0);
+    group.broadcast(as_bytes(whole), root);
     if (whole.data_ptr() != tensor.data_ptr()) tensor.detach().copy_(whole);
   }
 }

@@ -38,8 +38,9 @@ void prepare_for_training(torch::nn::Module& module, at::ScalarType dtype);
 std::vector<at::Tensor> copies_of(const std::vector<NamedTensor>& tensors);
 // Groups reduce few types, but carry the bytes of all.
 at::Tensor as_bytes(const at::Tensor& contiguous);
-// COLLECTIVE. Makes the tensors of every rank rank 0's. Their forms are the same on all ranks.
-void broadcast_tensors(Group& group, const std::vector<NamedTensor>& tensors);
+// COLLECTIVE. Makes the tensors of every rank rank `root`'s. Their forms are the same on all
+// ranks.
+void broadcast_tensors(Group& group, const std::vector<NamedTensor>& tensors, int root = 0);
 
 std::vector<plan::TensorSpec> specs_of(const std::vector<NamedTensor>& tensors);
 // The facts that must be alike on all ranks, for World::agree: names, shapes, types, frozen or

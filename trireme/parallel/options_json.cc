@@ -33,7 +33,7 @@ config::Rows rows_of(const DataParallelOptions*) {
        config::row_as_text<O>(scaling_text, nullptr, shown("train.loss_scale")),
        config::row_as_text<O>([](const O& o) { return Json(bool{o.accept}).dump(); }, nullptr,
                               shown("accept")),
-       config::row_as_text<O>([](const O& o) { return Json(bool{o.samples}).dump(); }, nullptr,
+       config::row_as_text<O>([](const O& o) { return Json(bool{o.weight}).dump(); }, nullptr,
                               shown("leaves means"))});
 }
 

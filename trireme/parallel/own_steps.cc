@@ -5,7 +5,7 @@
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <trireme/base/error.h>
 #include <trireme/base/hash.h>
@@ -14,6 +14,8 @@
 #include <trireme/parallel/gradient_watch.h>
 #include <trireme/parallel/optimizer_transfer.h>
 #include <trireme/parallel/own_steps.h>
+#include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <map>
@@ -58,7 +60,6 @@ void add_to_digest(checkpoint::Digest& digest, const at::Tensor& tensor) {
 }  // namespace
 
 struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
-  World& world;
   const std::shared_ptr<World::OwnLoop> loop;
   torch::optim::Optimizer& optimizer;
   const int64_t check_every;
@@ -66,9 +67,11 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
   DataParallel::Impl engine;
   std::unique_ptr<GradientWatch> watch;
   std::shared_ptr<const std::function<void()>> before_leave;
+  std::shared_ptr<const std::function<void(int64_t, int64_t)>> before_batch;
   int quiet = 0;               // The no_sync() objects that live.
   bool has_joined = false;     // This rank has no samples any more.
   int reached_by = -1;         // The last backward that reached this engine.
+  bool is_under_way = false;   // That one has not come to its end.
   int first_gradient = -1;     // The parameter whose gradient was the first of that backward.
   bool has_means = false;      // Since the last step a backward has left means.
   bool has_own_alone = false;  // A backward under no_sync() has left what no other rank knows.
@@ -76,18 +79,22 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
 
   Impl(World& the_world, std::shared_ptr<torch::nn::Module> module,
        torch::optim::Optimizer& the_optimizer, const OwnStepsOptions& options, int the_number)
-      : world(the_world),
-        loop(world.own_loop()),
+      : loop(the_world.own_loop()),
         optimizer(the_optimizer),
         check_every(options.check_every),
         number(the_number),
-        engine(world.make_groups(1)[0], module, UpdatedTensors(*module, not_owned(optimizer)),
+        engine(the_world.make_groups(1)[0], module, UpdatedTensors(*module, not_owned(optimizer)),
                engine_options(options)) {}
 
   DataParallelOptions engine_options(const OwnStepsOptions& options) {
-    return {.buckets = options.buckets, .compression = options.compression, .samples = [this] {
-              return has_joined ? 0 : loop->samples;
+    return {.buckets = options.buckets, .compression = options.compression, .weight = [this] {
+              return has_joined ? 0 : weight_of(loop->samples, loop->of_all);
             }};
+  }
+
+  double weight_of(int64_t samples, int64_t of_all) const {
+    return of_all > 0 ? static_cast<double>(samples) / static_cast<double>(of_all)
+                      : 1.0 / engine.group->size();
   }
 
   int rank() const { return engine.group->rank(); }
@@ -98,9 +105,37 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
     watch = std::make_unique<GradientWatch>(tensors, [this](int parameter) { reach(parameter); });
     watch->arm(true);
     engine.exchange->expect_backward(true);
-    before_leave = std::make_shared<const std::function<void()>>([this] { compare_at_the_end(); });
+    before_leave = std::make_shared<const std::function<void()>>([this] { tell_at_the_end(); });
     loop->before_leave.emplace_back(before_leave);
+    before_batch = std::make_shared<const std::function<void(int64_t, int64_t)>>(
+        [this](int64_t samples, int64_t of_all) { weigh_own_sum(samples, of_all); });
+    loop->before_batch.emplace_back(before_batch);
+    refuse_foreign_parameters();
     draw_other_numbers();
+  }
+
+  // Their gradients would be those of this rank alone.
+  void refuse_foreign_parameters() const {
+    for (const auto& param_group : optimizer.param_groups())
+      for (const at::Tensor& tensor : param_group.params())
+        if (!engine.numbers.contains(tensor.unsafeGetTensorImpl()))
+          throw Error(ErrorCode::invalid_argument, "parallel",
+                      fmt::format("the optimizer has a parameter of shape [{}] that does not "
+                                  "belong to the model that Distributed was given",
+                                  fmt::join(tensor.sizes(), ", ")),
+                      "one module that registers all modules which the optimizer trains, or an "
+                      "optimizer for each");
+  }
+
+  // A sum under no_sync() has the weights of its batches: the next batch may have another one, by
+  // which the whole sum will be multiplied.
+  void weigh_own_sum(int64_t samples, int64_t of_all) const {
+    if (!has_own_alone || samples == 0) return;
+    const double factor = weight_of(loop->samples, loop->of_all) / weight_of(samples, of_all);
+    if (factor == 1) return;
+    const at::NoGradGuard no_grad;
+    for (const auto& [name, tensor] : engine.parameters)
+      if (tensor.grad().defined()) tensor.mutable_grad().mul_(factor);
   }
 
   // Dropout and noise differ on every rank. Rank 0 draws what a process alone would draw.
@@ -116,6 +151,12 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
   void reach(int parameter) {
     const int task = torch::autograd::get_current_graph_task_id();
     if (std::exchange(reached_by, task) == task) return;
+    if (std::exchange(is_under_way, true) && engine.plan.follows_ready_order && quiet == 0)
+      throw Error(ErrorCode::aborted, "parallel",
+                  fmt::format("rank {}, step {}: the backward() before ended by an error, when "
+                              "gradients of it had been sent: the ranks cannot go on",
+                              rank(), steps + 1),
+                  "let the error end the process, or compute what may fail before backward()");
     first_gradient = parameter;
     at_end_of_backward(number, [weak = weak_from_this()] {
       if (const auto self = weak.lock()) self->finish_backward();
@@ -123,6 +164,7 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
   }
 
   void finish_backward() {
+    is_under_way = false;
     if (quiet > 0) {
       has_own_alone = true;
       return;
@@ -132,24 +174,25 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
     has_own_alone = false;
   }
 
-  // The gradients of a loss that is NaN are NaN from the first one on.
+  // A loss that is NaN mostly makes all gradients NaN, and the first one is small.
   bool first_gradient_is_finite() const {
     const int parameter = first_gradient;
     if (parameter < 0) return true;
     const at::Tensor& gradient = engine.parameters[static_cast<size_t>(parameter)].tensor.grad();
     return !gradient.defined() || gradient.is_sparse() ||
-           std::isfinite(gradient.detach().sum().item<double>());
+           std::isfinite(gradient.detach().sum(at::kDouble).item<double>());
   }
 
   StepOutcome reduce() {
     Contribution mine;
-    mine.samples = has_joined ? 0 : loop->samples;
+    const bool is_known = loop->of_all > 0;
+    mine.samples = has_joined ? 0 : is_known ? loop->samples : 1;
+    mine.total_samples = is_known ? loop->of_all : engine.group->size();
     if (!has_joined && !first_gradient_is_finite()) mine.loss_sum = std::nan("");
-    mine.wants_regroup = world.regroup_wanted();
+    mine.wants_regroup = loop->world->regroup_wanted();
     mine.change = engine.forms.find_change();
     mine.groups = engine.hash_of_groups();
-    if (!has_joined && check_every > 0 && !has_means && (steps < 2 || steps % check_every == 0))
-      mine.digest = digest_of_parameters();
+    if (!has_joined && check_every > 0) mine.digest = digest_now();
     const auto graphs = gradients_with_graphs();
     StepOutcome outcome = engine.exchange->leave_means(mine);
     if (!outcome.nonfinite_ranks.empty())
@@ -182,6 +225,22 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
     }
   }
 
+  // That of the learning rates, and in some steps of the parameters. It is not 0.
+  uint64_t digest_now() const {
+    uint64_t value = 1;
+    for (const auto& param_group : optimizer.param_groups())
+      value = mix64(value, std::bit_cast<uint64_t>(rate_of(param_group)));
+    const bool is_due = !has_means && (steps < 2 || steps % check_every == 0);
+    return std::max<uint64_t>(1, is_due ? mix64(value, digest_of_parameters()) : value);
+  }
+  static double rate_of(const torch::optim::OptimizerParamGroup& param_group) {
+    try {
+      return param_group.options().get_lr();
+    } catch (const c10::Error&) {  // An optimizer of the user's own may have none.
+      return 0;
+    }
+  }
+
   uint64_t digest_of_parameters() const {
     checkpoint::Digest digest;
     for (const auto& [name, tensor] : engine.parameters) add_to_digest(digest, tensor);
@@ -200,15 +259,18 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
       throw change_error(rank(), found, names_of(engine.state.parameters));
   }
 
-  void compare_at_the_end() {
-    refuse_new_forms();
+  void tell_at_the_end() const {
     if (check_every > 0)
-      world.agree(fmt::format("the parameters of engine {} at leave()", number),
-                  {{"digest", fmt::format("{:x}", digest_of_parameters())}});
+      loop->facts_at_the_end[fmt::format("engine {}", number)] =
+          fmt::format("{:x}", digest_of_parameters());
   }
 
   at::Tensor step_with(const Closure& closure, const std::function<at::Tensor(Closure)>& own) {
-    at::Tensor first = own([&] { return mean_of(closure()); });
+    at::Tensor first = own([&] {
+      const at::Tensor loss = closure();
+      refuse_own_alone();
+      return mean_of(loss);
+    });
     ++steps;
     has_means = false;
     return first;
@@ -217,8 +279,8 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
   // COLLECTIVE. All ranks decide by the same loss.
   at::Tensor mean_of(const at::Tensor& loss) const {
     const at::NoGradGuard no_grad;
-    const auto samples = static_cast<double>(loop->samples);
-    at::Tensor sums = at::tensor({loss.item<double>() * samples, samples}, at::kDouble);
+    const double weight = weight_of(loop->samples, loop->of_all);
+    at::Tensor sums = at::tensor({loss.item<double>() * weight, weight}, at::kDouble);
     engine.group->all_reduce(sums);
     return (sums[0] / sums[1]).to(loss.scalar_type());
   }
@@ -228,11 +290,16 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
                 fmt::format("rank {}, step {}: step() {}", rank(), steps + 1, what), remedy);
   }
 
-  void update(const std::function<at::Tensor(Closure)>& own) {
-    refuse_new_forms();
+  void refuse_own_alone() const {
     if (has_own_alone)
       refuse_step("after a backward() under no_sync(): its gradients are those of this rank alone",
                   "the last backward() before step() outside no_sync()");
+  }
+
+  void update(const std::function<at::Tensor(Closure)>& own) {
+    refuse_new_forms();
+    refuse_foreign_parameters();
+    refuse_own_alone();
     if (!has_means)
       refuse_step("without a backward() that reached a parameter of its model",
                   "loss.backward() before each step(), by a loss of the model that the optimizer "
@@ -261,6 +328,15 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
   }
 
   void join() {
+    int engines = 0;
+    for (const auto& each : loop->rebind) engines += each.expired() ? 0 : 1;
+    if (engines > 1)
+      throw Error(
+          ErrorCode::unsupported, "parallel",
+          fmt::format("join() in a loop with {} optimizers: a rank cannot know in which of "
+                      "them the others wait",
+                      engines),
+          "the same number of batches on each rank, as make_data_loader gives them");
     has_joined = true;
     first_gradient = -1;
     for (const auto& [name, tensor] : engine.parameters) tensor.mutable_grad().reset();
@@ -280,12 +356,8 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
   }
 
   void take_state_of(int root) {
-    for (const std::vector<NamedTensor>* tensors :
-         {&engine.state.parameters, &engine.state.buffers})
-      for (const auto& [name, tensor] : *tensors) {
-        at::Tensor bytes = as_bytes(tensor.detach());
-        engine.group->broadcast(bytes, root);
-      }
+    broadcast_tensors(*engine.group, engine.state.parameters, root);
+    broadcast_tensors(*engine.group, engine.state.buffers, root);
     take_optimizer_of(root, *engine.group, optimizer, engine.parameters);
     at::Tensor made = at::tensor({steps}, at::kLong);
     engine.group->broadcast(made, root);
@@ -295,25 +367,29 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
 
 OwnSteps::OwnSteps(World& world, std::shared_ptr<torch::nn::Module> module,
                    torch::optim::Optimizer& optimizer, const OwnStepsOptions& options)
-    : world_(world),
+    : loop_(world.own_loop()),
       module_(std::move(module)),
       optimizer_(optimizer),
       options_(options),
-      number_(world.own_loop()->engines++),
+      number_(loop_->engines++),
       rebind_(std::make_shared<const std::function<void()>>([this] { bind(); })) {
   world.connect();
-  world.own_loop()->rebind.emplace_back(rebind_);
+  loop_->rebind.emplace_back(rebind_);
   bind();
+}
+
+// leave() compares the parameters of an engine that is gone too.
+OwnSteps::~OwnSteps() {
+  if (impl_ && std::uncaught_exceptions() == 0) impl_->tell_at_the_end();
 }
 
 void OwnSteps::bind() {
   reached_now().erase(number_);  // A backward that an error ended may have left it.
   impl_.reset();
-  if (world_.size() == 1) return;
-  impl_ = std::make_shared<Impl>(world_, module_, optimizer_, options_, number_);
+  if (loop_->world->size() == 1) return;
+  impl_ = std::make_shared<Impl>(*loop_->world, module_, optimizer_, options_, number_);
   impl_->begin();
 }
-OwnSteps::~OwnSteps() = default;
 
 at::Tensor OwnSteps::step(const Closure& closure, const std::function<at::Tensor(Closure)>& own) {
   if (!impl_) return own(closure);
@@ -335,7 +411,7 @@ void OwnSteps::join() {
   if (impl_) impl_->join();
 }
 void OwnSteps::sync() {
-  if (impl_) impl_->engine.sync_state();
+  if (impl_) impl_->take_state_of(0);
 }
 int64_t OwnSteps::steps() const { return impl_ ? impl_->steps : 0; }
 

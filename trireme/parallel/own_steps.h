@@ -45,16 +45,19 @@ class OwnSteps {
   [[nodiscard]] std::shared_ptr<void> no_sync();
   // For ranks with unequal numbers of batches, once this rank has had its last one. Takes part in
   // the backward() calls of the others without samples, until all ranks are here. Then every rank
-  // takes parameters, buffers and optimizer state of the rank that came last.
+  // takes parameters, buffers, optimizer state and learning rates of the rank that came last. (A
+  // schedule that is stepped with each batch has its own counter: give it one for each epoch.)
+  // Throws Error(unsupported) if the loop has several optimizers.
   void join();
-  // COLLECTIVE. Gives every rank rank 0's parameters and buffers, after rank 0 has changed them.
+  // COLLECTIVE. Gives every rank rank 0's parameters, buffers and optimizer state, after rank 0
+  // has changed or loaded them.
   void sync();
   int64_t steps() const;  // The number of updates so far.
 
  private:
   struct Impl;
   void bind();  // COLLECTIVE. In each generation of an elastic job.
-  World& world_;
+  const std::shared_ptr<World::OwnLoop> loop_;
   const std::shared_ptr<torch::nn::Module> module_;
   torch::optim::Optimizer& optimizer_;
   const OwnStepsOptions options_;

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <trireme/base/error.h>
 #include <trireme/base/log.h>
 #include <trireme/parallel/shared_random.h>
 #include <string>
@@ -39,18 +40,20 @@ at::Tensor bytes_of_hex(const std::string& text) {
 
 }  // namespace
 
-SharedRandom::SharedRandom(World& world) : world_(world), number_(world.own_loop()->loaders++) {}
+SharedRandom::SharedRandom(World& world) : loop_(world.own_loop()), number_(loop_->loaders++) {}
 
-std::string SharedRandom::run(int64_t epoch, const std::function<void()>& draws) {
+std::string SharedRandom::run(const std::function<void()>& draws) {
   at::Generator generator = at::detail::getDefaultCPUGenerator();
-  const std::string key = fmt::format("random numbers of loader {}, epoch {}", number_, epoch);
-  if (world_.rank() == 0) {
+  if (const int now = world().identity().generation; std::exchange(generation_, now) != now)
+    runs_ = 0;
+  const std::string key = fmt::format("random numbers of loader {}, {}", number_, runs_++);
+  if (world().rank() == 0) {
     const std::string numbers = hex_of(numbers_of(generator));
-    if (world_.size() > 1) world_.set_value(key, numbers);
+    if (world().size() > 1) world().set_value(key, numbers);
     draws();
     return numbers;
   }
-  const std::string numbers = world_.get_value(key, Deadline::after(world_.options().timeout));
+  const std::string numbers = world().get_value(key, Deadline::after(world().options().timeout));
   run_as(numbers, draws);
   return numbers;
 }
@@ -63,10 +66,18 @@ void SharedRandom::run_as(const std::string& numbers, const std::function<void()
   set_numbers(generator, own);
 }
 
+void check_batch(const World& world, int64_t batch) {
+  if (batch < world.size())
+    throw Error(ErrorCode::invalid_argument, "parallel",
+                fmt::format("a global batch of {} for {} ranks: some would get no sample", batch,
+                            world.size()),
+                fmt::format("a batch of {} or more, or fewer ranks", world.size()));
+}
+
 void SharedRandom::tell_left_out(int64_t samples) {
-  if (std::exchange(told_, true) || world_.rank() != 0) return;
+  if (std::exchange(told_, true) || world().rank() != 0) return;
   log_warning("the last batch of an epoch has {} samples, fewer than the {} ranks: it is left out",
-              samples, world_.size());
+              samples, world().size());
 }
 
 }  // namespace trireme

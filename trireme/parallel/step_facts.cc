@@ -47,11 +47,14 @@ void StepFacts::refuse_different_parameters(const double* fact) const {
     if (fact[digest(rank)] == 0) continue;
     if (first < 0) first = rank;
     if (fact[digest(rank)] == fact[digest(first)]) continue;
-    throw Error(ErrorCode::invalid_argument, "parallel",
-                fmt::format("the parameters of rank {} are not those of rank {}: something else "
-                            "than the optimizer's steps has changed them on one rank alone",
-                            rank, first),
-                "the same changes on all ranks (initialise, load, write), or sync() afterwards");
+    throw Error(
+        ErrorCode::invalid_argument, "parallel",
+        fmt::format("the parameters or learning rates of rank {} are not those of rank {}: "
+                    "something else than the optimizer's steps has changed them on one "
+                    "rank alone",
+                    rank, first),
+        "the same changes on all ranks (initialise, load, write, schedules), or sync() "
+        "afterwards");
   }
 }
 

@@ -21,8 +21,8 @@ struct Contribution {
   ParameterChange change;
   // A hash of the optimizer's groups. If it is not the same on all ranks, all ranks throw.
   uint64_t groups = 0;
-  // A digest of the rank's parameters before the step; 0: not told. If the ranks that tell one
-  // tell different ones, all ranks throw.
+  // A digest of the rank's learning rates and, now and then, its parameters before the step; 0:
+  // not told. If the ranks that tell one tell different ones, all ranks throw.
   uint64_t digest = 0;
 };
 
