@@ -69,6 +69,12 @@ def our_step(model, path, ranks, steps):
     return measurement_of_our_step(run(our_step_words(model, path, ranks, steps)))
 
 
+def written_step(model, ranks, steps):
+    """A loop as it stands (Distributed), between processes."""
+    return measurement_of_our_step(run([*our_step_words(model, "shm", ranks, steps),
+                                        "--written"]))
+
+
 def our_copies(model, ranks, steps):
     """Runs one replica in each of `ranks` processes at once; the processes do not communicate."""
     words = our_step_words(model, "threads", 1, steps)

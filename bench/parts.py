@@ -5,7 +5,7 @@ import statistics
 
 from contenders import (bare_tcp, ddp_step, gloo_all_reduce, openmpi, our_all_reduce, our_copies,
                         our_first_step, our_push_pull, our_requests, our_step, progress,
-                        torch_push_pull, torch_rpc, torchrun_first_step)
+                        torch_push_pull, torch_rpc, torchrun_first_step, written_step)
 from pairs import compare, interleave
 from report import Row, Section, median_of
 
@@ -47,6 +47,7 @@ def rows_of_step(model, rounds, steps):
     bucket_mb = best_bucket(model, RANKS, steps)
     ours = {f"ours, {path}": functools.partial(our_step, model, path, RANKS, steps)
             for path in STEP_PATHS}
+    ours["as it stands, shm"] = functools.partial(written_step, model, RANKS, steps)
     peers = {
         "DDP as shipped": functools.partial(ddp_step, model, RANKS, steps),
         "DDP tuned": functools.partial(ddp_step, model, RANKS, steps, bucket_mb),
@@ -56,7 +57,9 @@ def rows_of_step(model, rounds, steps):
     }
     progress(f"step of {model}")
     taken = interleave(ours | peers, rounds, progress)
-    return [Row(model, mine, taken[mine], peer, taken[peer]) for mine in ours for peer in peers]
+    rows = [Row(model, mine, taken[mine], peer, taken[peer]) for mine in ours for peer in peers]
+    return rows + [Row(model, "as it stands, shm", taken["as it stands, shm"], "ours, shm",
+                       taken["ours, shm"])]
 
 
 def summary_of_steps(rows):
@@ -89,7 +92,8 @@ def measure_steps(models, rounds, steps):
             "gradient_as_bucket_view, the fused optimizer, the best of three bucket sizes "
             f"({', '.join(map(str, BUCKETS_MB))} MB), and glibc set to keep freed memory. No "
             "exchange: the same without DDP. Two copies apart: our step with one replica in each "
-            "of two processes that do not communicate; the slower one counts.")
+            "of two processes that do not communicate; the slower one counts. As it stands: a "
+            "loop with `loss.backward()` and `optimizer.step()` (docs/own_loop.md).")
     rows = [row for model in models for row in rows_of_step(model, rounds, steps[model])]
     return Section("Training step", f"{note}\n\n{summary_of_steps(rows)}", rows)
 

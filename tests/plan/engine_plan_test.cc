@@ -455,7 +455,7 @@ TEST(DataParallelPlan, CountsTheBytesOfTenStepsWithLocalStepsAsASumByHandDoes) {
   EXPECT_NO_THROW(check(plan));
 
   const auto ring = [](int64_t bytes) { return ring_bytes(bytes, kRanks); };
-  const int64_t step_facts = 6 + 4 * kRanks + 4;
+  const int64_t step_facts = 6 + 5 * kRanks + 4;
   // Bucket 0 has d, and bucket 1 has b, w and the facts.
   const int64_t together = ring(3 * 8) + ring((5 + 20 + step_facts) * 4);
   const int64_t apart = ring(step_facts * 8);
@@ -664,12 +664,12 @@ TEST_F(BrokenEnginePlan, IsRejectedIfAMessageHasAnotherSizeOrTypeThanItsBucket) 
 TEST_F(BrokenEnginePlan, IsRejectedIfTheFactsDoNotTravel) {
   plan.messages[1].elements -= plan.messages[1].facts;
   plan.messages[1].facts = 0;
-  EXPECT_THAT(rejection(), HasSubstr("0 of the 18 facts of a step travel"));
+  EXPECT_THAT(rejection(), HasSubstr("0 of the 20 facts of a step travel"));
 }
 
 TEST_F(BrokenEnginePlan, IsRejectedIfTheFactsTravelTwice) {
   plan.messages.push_back({-1, DType::float32, plan.facts, plan.facts});
-  EXPECT_THAT(rejection(), HasSubstr("36 of the 18 facts of a step travel"));
+  EXPECT_THAT(rejection(), HasSubstr("40 of the 20 facts of a step travel"));
 }
 
 TEST_F(BrokenEnginePlan, IsRejectedIfItsMeshHasOtherRanksThanItsPlacement) {

@@ -3,9 +3,12 @@
 
 #include <fmt/ranges.h>
 #include <trireme/base/hash.h>
+#include <trireme/checkpoint/digest.h>
 #include <trireme/comm/dtype.h>
 #include <trireme/comm/group.h>
 #include <trireme/parallel/module_state.h>
+#include <algorithm>
+#include <cstring>
 
 namespace trireme {
 
@@ -101,6 +104,21 @@ std::string sha256_of(const std::vector<NamedTensor>& tensors) {
   TensorHash hash;
   for (const NamedTensor& named : tensors) hash.add(named);
   return hash.hex();
+}
+
+uint64_t digest_of(const std::vector<NamedTensor>& tensors) {
+  checkpoint::Digest digest;
+  for (const auto& [name, tensor] : tensors) {
+    const at::Tensor flat = tensor.detach().contiguous();
+    digest.update({static_cast<const std::byte*>(flat.const_data_ptr()), flat.nbytes()});
+  }
+  uint64_t value = 0;
+  for (const checkpoint::PieceDigest& piece : digest.pieces()) {
+    uint64_t word = 0;
+    std::memcpy(&word, piece.data(), sizeof word);
+    value = mix64(value, word);
+  }
+  return std::max<uint64_t>(1, value);
 }
 
 }  // namespace trireme

@@ -57,5 +57,7 @@ class TensorHash {
   Sha256 sha_;
 };
 std::string sha256_of(const std::vector<NamedTensor>& tensors);
+// A fast digest of the bytes of the tensors, in order. It is not 0.
+uint64_t digest_of(const std::vector<NamedTensor>& tensors);
 
 }  // namespace trireme

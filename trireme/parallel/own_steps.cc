@@ -1,6 +1,5 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/grad_mode.h>
-#include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
@@ -9,7 +8,7 @@
 
 #include <trireme/base/error.h>
 #include <trireme/base/hash.h>
-#include <trireme/checkpoint/digest.h>
+#include <trireme/parallel/backward_end.h>
 #include <trireme/parallel/data_parallel_impl.h>
 #include <trireme/parallel/gradient_watch.h>
 #include <trireme/parallel/optimizer_transfer.h>
@@ -17,44 +16,14 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <cstring>
-#include <map>
 #include <numeric>
 #include <utility>
 
 namespace trireme {
 namespace {
 
-// The engines whose parameters the backward under way has reached, by their order of making. All
-// ranks finish them in this order, so that no two ranks wait for each other.
-using Reached = std::map<int, std::function<void()>>;
-Reached& reached_now() {
-  static thread_local Reached reached;
-  return reached;
-}
-
-// Calls `finish` at the end of the backward under way. A backward that ends by an error calls
-// nothing, and what it had reached is forgotten by the next one.
-void at_end_of_backward(int engine, std::function<void()> finish) {
-  static thread_local int task = -1;  // The backward of `reached_now()`.
-  Reached& reached = reached_now();
-  if (const int now = torch::autograd::get_current_graph_task_id(); now != task) {
-    task = now;
-    reached.clear();
-    torch::autograd::Engine::get_default_engine().queue_callback([] {
-      for (const auto& [number, each] : std::exchange(reached_now(), {})) each();
-    });
-  }
-  reached.emplace(engine, std::move(finish));
-}
-
 std::shared_ptr<torch::optim::Optimizer> not_owned(torch::optim::Optimizer& optimizer) {
   return {std::shared_ptr<void>(), &optimizer};
-}
-
-void add_to_digest(checkpoint::Digest& digest, const at::Tensor& tensor) {
-  const at::Tensor flat = tensor.detach().contiguous();
-  digest.update({static_cast<const std::byte*>(flat.const_data_ptr()), flat.nbytes()});
 }
 
 }  // namespace
@@ -231,7 +200,7 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
     for (const auto& param_group : optimizer.param_groups())
       value = mix64(value, std::bit_cast<uint64_t>(rate_of(param_group)));
     const bool is_due = !has_means && (steps < 2 || steps % check_every == 0);
-    return std::max<uint64_t>(1, is_due ? mix64(value, digest_of_parameters()) : value);
+    return std::max<uint64_t>(1, is_due ? mix64(value, digest_of(engine.parameters)) : value);
   }
   static double rate_of(const torch::optim::OptimizerParamGroup& param_group) {
     try {
@@ -239,18 +208,6 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
     } catch (const c10::Error&) {  // An optimizer of the user's own may have none.
       return 0;
     }
-  }
-
-  uint64_t digest_of_parameters() const {
-    checkpoint::Digest digest;
-    for (const auto& [name, tensor] : engine.parameters) add_to_digest(digest, tensor);
-    uint64_t value = 0;
-    for (const checkpoint::PieceDigest& piece : digest.pieces()) {
-      uint64_t word = 0;
-      std::memcpy(&word, piece.data(), sizeof word);
-      value = mix64(value, word);
-    }
-    return std::max<uint64_t>(1, value);
   }
 
   // After such a change backward may no longer reach the parameters that the engine knows.
@@ -262,7 +219,7 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
   void tell_at_the_end() const {
     if (check_every > 0)
       loop->facts_at_the_end[fmt::format("engine {}", number)] =
-          fmt::format("{:x}", digest_of_parameters());
+          fmt::format("{:x}", digest_of(engine.parameters));
   }
 
   at::Tensor step_with(const Closure& closure, const std::function<at::Tensor(Closure)>& own) {
@@ -384,7 +341,7 @@ OwnSteps::~OwnSteps() {
 }
 
 void OwnSteps::bind() {
-  reached_now().erase(number_);  // A backward that an error ended may have left it.
+  forget_backward(number_);  // One that an error ended may have left it.
   impl_.reset();
   if (loop_->world->size() == 1) return;
   impl_ = std::make_shared<Impl>(*loop_->world, module_, optimizer_, options_, number_);
