@@ -25,6 +25,11 @@ install(FILES ${PROJECT_BINARY_DIR}/TriremeConfig.cmake
               ${CMAKE_CURRENT_LIST_DIR}/FindLibTorch.cmake
         DESTINATION ${config_dir})
 
+set_target_properties(trireme_c PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
+install(TARGETS trireme_c LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/python/trireme DESTINATION ${data_dir}/python
+        FILES_MATCHING PATTERN "*.py")
+
 foreach(program trireme trireme-worker trireme-bench)
   if(TARGET ${program})
     # The programmes find LibTorch where it was at build time.
