@@ -54,18 +54,24 @@ class Cluster:
         self.tasks[task] = process
         self.starts[task] = self.starts.get(task, 0) + 1
 
+    def leader(self):
+        """The task that hosts the coordinator: when it is done, the job is."""
+        return next((role, 0) for role in ("scheduler", "chief", "worker") if role in self.spec)
+
     def on_its_host(self, task):
         return self.hosts.on(self.host_of(task)) if self.hosts else ()
 
     def look(self):
-        """Starts tasks again that ended with a code from 128 on, or by a signal. Returns whether
-        all tasks have ended."""
+        """Starts tasks again that ended with a code from 128 on, or by a signal, unless the job is
+        done: a task that comes then finds nobody. Returns whether all tasks have ended."""
         for task, process in self.tasks.items():
             code = process.poll()
             if code is None or task in self.codes:
                 continue
-            if code == 0 or 1 <= code <= 127:
+            if 0 <= code <= 127:
                 self.codes[task] = code
+            elif self.codes.get(self.leader()) == 0:
+                self.codes[task] = 0
             else:
                 self.start(task)
         return len(self.codes) == len(self.tasks)
