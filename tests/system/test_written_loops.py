@@ -46,6 +46,9 @@ class WrittenLoops(SystemTest):
     def test_sums_of_unequal_shares_weigh_each_batch_by_its_own(self):
         self.assert_same("uneven_sum", 1e-9, at_least=1)
 
+    def test_a_model_from_torchscript(self):
+        self.assert_same("script", 1e-9, at_least=6)
+
     def test_kept_gradients_stay_and_evaluations_change_nothing(self):
         self.assert_same("kept", 1e-9, at_least=7)
 

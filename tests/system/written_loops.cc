@@ -1,6 +1,7 @@
 // Training loops as people write them for one process, made data parallel by Distributed and
 // make_data_loader. `written_loops SCENARIO` prints facts as lines of JSON; test_written_loops.py
 // runs it with 1, 2 and 3 processes.
+#include <torch/script.h>
 #include <torch/torch.h>
 #include <trireme/base/error.h>
 #include <trireme/base/json.h>
@@ -219,6 +220,28 @@ void uneven_sum(World& world) {
   }
   optimizer.step();
   print(world, {{"sum", sum_of(model)}});
+}
+
+// A model from TorchScript, with a module inside.
+void script(World& world) {
+  torch::jit::Module inner("Inner"), model("Model");
+  inner.register_parameter("weight", torch::full({6, 3}, 0.1, torch::kDouble).requires_grad_(),
+                           false);
+  inner.define("def forward(self, x):\n  return torch.matmul(torch.tanh(x), self.weight)\n");
+  model.register_module("inner", inner);
+  model.register_parameter("bias", torch::zeros({3}, torch::kDouble).requires_grad_(), false);
+  model.define("def forward(self, x):\n  return self.inner.forward(x) + self.bias\n");
+  auto loader = loader_for(world);
+  Distributed<torch::optim::SGD> optimizer(world, model, torch::optim::SGDOptions(0.5));
+  for (auto& batch : *loader) {
+    optimizer.zero_grad();
+    torch::nn::functional::cross_entropy(model.forward({batch.data}).toTensor(), batch.target)
+        .backward();
+    optimizer.step();
+    double sum = 0;
+    for (const auto& parameter : model.parameters()) sum += parameter.abs().sum().item<double>();
+    print(world, {{"sum", sum}});
+  }
 }
 
 // A gradient that the loop keeps stays as it is; an evaluation inside a step changes nothing.
@@ -455,6 +478,7 @@ int main(int argc, char** argv) {
       {"uneven_values", uneven_values},
       {"uneven_sum", uneven_sum},
       {"kept", kept},
+      {"script", script},
       {"foreign", foreign},
       {"other_rate", other_rate},
       {"closure_alone", closure_alone},
