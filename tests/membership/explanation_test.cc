@@ -1,4 +1,4 @@
-// What `trireme doctor` says about the variables of launchers.
+// The words of `trireme doctor` about the variables of launchers.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <trireme/membership/launcher_table.h>

@@ -50,6 +50,13 @@ def main():
         part = world.share(12)
         replica.samples = len(part)
         sums = train(model, slice(part.start, part.stop))
+        # The mean of 64 is 64, also where the sum over samples is above float16's largest number.
+        half = torch.nn.Linear(3, 1).half()
+        replica = trireme.distribute(world, half)
+        replica.samples = 40000 + rank
+        (half(torch.ones(1, 3, dtype=torch.float16)) * 64).sum().backward()
+        for parameter in half.parameters():
+            assert ((parameter.grad - 64).abs() < 0.25).all(), parameter.grad
         try:
             world.all_reduce(torch.zeros(2, dtype=torch.complex64))
         except TypeError as error:

@@ -268,7 +268,7 @@ void kept(World& world) {
   print(world, {{"sum", sum_of(model)}});
 }
 
-// What is wrong on one rank, or on all.
+// Mistakes on one rank, or on all.
 void foreign(World& world) {
   Net one, other;
   std::vector<torch::Tensor> both = one.parameters();
@@ -426,7 +426,9 @@ void continued(World& world) {
   const int kill_at = number_in("TEST_KILL"), stop_at = number_in("TEST_STOP");
   Net model;
   model.to(torch::kDouble);
-  auto loader = loader_for(world);
+  // Threads read ahead, also behind the step in which a worker is lost.
+  auto loader = trireme::make_data_loader(world, Samples().map(torch::data::transforms::Stack<>()),
+                                          torch::data::DataLoaderOptions(20).workers(1));
   Distributed<torch::optim::Adam> optimizer(world, model, torch::optim::AdamOptions(0.01));
   torch::optim::StepLR schedule(optimizer, 4, 0.5);
   const char* const folder = std::getenv("TEST_FOLDER");

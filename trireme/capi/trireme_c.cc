@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/from_blob.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 #include <torch/version.h>
 
@@ -143,7 +144,8 @@ trireme::ReduceOp op_of(trireme_op op) {
 
 }  // namespace
 
-// The gradients of one type travel in one tensor, behind which the samples of the rank stand.
+// The gradients of one type travel in one tensor. The samples travel before them, as float64, so
+// that the sum of gradients is the mean: a sum over samples may be too large for float16.
 struct trireme_gradients {
   struct Place {
     std::string name;
@@ -179,7 +181,7 @@ struct trireme_gradients {
     }
     world.agree("parameters", facts);
     for (const auto& [type, size] : sizes)
-      flats[type] = at::zeros({size + 1}, at::TensorOptions().dtype(type));
+      flats[type] = at::zeros({size}, at::TensorOptions().dtype(type));
     for (const at::Tensor& tensor : tensors) world.loop_group()->broadcast(tensor, 0);
   }
 
@@ -197,7 +199,10 @@ struct trireme_gradients {
                                   fmt::join(views[i]->sizes(), ", ")),
                       fmt::format("the parameter's form, [{}]", fmt::join(place.shape, ", ")));
     }
-    const auto weight = static_cast<double>(samples);
+    trireme::Group& group = *world.loop_group();
+    at::Tensor total = at::full({1}, static_cast<double>(samples), at::kDouble);
+    group.all_reduce(total);
+    const double weight = static_cast<double>(samples) / total.item<double>();
     for (size_t i = 0; i < places.size(); ++i) {
       const at::Tensor flat = part(places[i]);
       if (views[i])
@@ -205,12 +210,7 @@ struct trireme_gradients {
       else
         flat.zero_();
     }
-    for (const auto& [type, flat] : flats) {
-      flat.narrow(0, flat.numel() - 1, 1).fill_(weight);
-      world.loop_group()->all_reduce(flat);
-      const double total = flat.select(0, flat.numel() - 1).item<double>();
-      flat.div_(total);
-    }
+    for (const auto& [type, flat] : flats) group.all_reduce(flat);
     for (size_t i = 0; i < places.size(); ++i)
       if (views[i]) views[i]->reshape({-1}).copy_(part(places[i]));
   }

@@ -17,7 +17,7 @@ namespace trireme::cli {
 
 struct Command::Notes {
   std::function<int()> chosen;
-  std::map<const CLI::Option*, Takes> takes;  // Of options that take something else than text.
+  std::map<const CLI::Option*, Takes> takes;  // The options that take something else than text.
   std::map<const CLI::App*, std::vector<std::string>> examples;
   std::map<const CLI::App*, std::function<std::string(const std::string&)>> key_of;
 };

@@ -41,7 +41,7 @@ class Command {
   void action(std::function<int()> run);
 
  protected:
-  struct Notes;  // What the parser does not keep.
+  struct Notes;  // Facts that the parser does not keep.
   Command(CLI::App* app, Notes* notes) : app_(app), notes_(notes) {}
 
   CLI::App* app_;

@@ -1,4 +1,4 @@
-// What an option that a command does not have may mean in the configuration.
+// The meaning in the configuration of an option that a command does not have.
 #pragma once
 #include <string>
 

@@ -36,7 +36,7 @@ struct KnownCommand {
   const KnownCommand* find_command(std::string_view command) const;
 };
 
-// What a command line asks for.
+// The request of a command line.
 struct Request {
   const KnownCommand* command = nullptr;
   bool wants_help = false, wants_version = false;

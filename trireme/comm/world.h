@@ -153,8 +153,8 @@ class World {
   // Error(invalid_argument) if the batch has fewer samples than there are ranks.
   int64_t share(int64_t batch);
   struct OwnLoop {
-    World* world = nullptr;  // Where the World is now: it may have been moved.
-    // Of the batch in hand: this rank's samples, by which its gradients count, and those of all
+    World* world = nullptr;  // The World's place now: it may have been moved.
+    // The batch in hand: this rank's samples, by which its gradients count, and those of all
     // ranks. 0 of all ranks: not known, and every rank counts alike.
     int64_t samples = 1, of_all = 0;
     int engines = 0;  // The engines that were made so far; and the same of loaders.

@@ -22,14 +22,14 @@ const std::vector<LauncherRow>& launcher_table();
 // The row that counts; nullptr: this process is alone.
 const LauncherRow* find_launcher(const Environment& environment);
 
-// What resolve_identity() made of the environment, for `trireme doctor`.
+// The decision of resolve_identity() about the environment, for `trireme doctor`.
 struct Explanation {
   struct Ignored {
-    std::string title;                   // Of the launcher.
+    std::string title;                   // The launcher's.
     std::vector<std::string> variables;  // "NAME=value"
     std::string why;
   };
-  std::string title;                 // Of the launcher that counts; empty: none.
+  std::string title;                 // The launcher that counts; empty: none.
   std::vector<std::string> decided;  // "NAME=value" of each variable that it reads.
   std::vector<Ignored> ignored;
   std::string describe() const;  // A line for each launcher. Values are cut where they are long.

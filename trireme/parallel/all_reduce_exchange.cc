@@ -128,13 +128,13 @@ class AllReduceExchange : public Exchange {
   // Somebody may keep a gradient of an earlier step, which lies in this memory.
   void take_new_memory_if_kept(size_t bucket) {
     at::Tensor& flat = flats_[bucket];
-    size_t own = 1 + (fact_values_.defined() && fact_values_.is_alias_of(flat) ? 1 : 0);
+    const bool has_facts = fact_values_.defined() && fact_values_.is_alias_of(flat);
+    size_t own = has_facts ? 2 : 1;  // The owners of the memory that are known here.
     for (const int p : buckets()[bucket].params)
       if (const at::Tensor& gradient = parameters_[p].tensor.grad();
           gradient.defined() && !gradient.is_sparse() && gradient.is_alias_of(flat))
         ++own;
     if (flat.storage().use_count() <= own) return;
-    const bool has_facts = fact_values_.defined() && fact_values_.is_alias_of(flat);
     const int64_t facts_at = has_facts ? fact_values_.storage_offset() : 0;
     flat = at::zeros_like(flat);
     if (has_facts) fact_values_ = flat.narrow(0, facts_at, fact_values_.numel());

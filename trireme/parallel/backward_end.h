@@ -1,4 +1,4 @@
-// What engines do at the end of a backward that the user's own code called.
+// The work of engines at the end of a backward that the user's own code called.
 #pragma once
 #include <functional>
 

@@ -48,7 +48,7 @@ class SharedSampler : public torch::data::samplers::Sampler<> {
     std::string numbers;     // The random numbers at its start; empty: it has not begun.
     int64_t taken = 0;       // The batches that the loop has had of it.
     bool is_sought = false;  // The next loop begins behind these batches.
-    // Of this rank's shares that are read and not taken, and of the whole batches.
+    // The sizes of this rank's shares that are read and not taken, and of their whole batches.
     std::deque<std::pair<int64_t, int64_t>> sizes;
   };
   SharedSampler(World& world, Indices sampler, int64_t batch, bool drop_last)
@@ -103,7 +103,12 @@ class SharedSampler : public torch::data::samplers::Sampler<> {
 // Used as torch's loader is: for (auto& batch : *loader).
 template <typename Dataset, typename Sampler>
 class RankDataLoader : public LoaderPlace {
-  using Inner = torch::data::StatelessDataLoader<Dataset, SharedSampler<Sampler>>;
+  // A loop that ended early (a break, or an error of a lost worker) leaves batches that threads
+  // read ahead. Another loop may begin all the same.
+  struct Inner : torch::data::StatelessDataLoader<Dataset, SharedSampler<Sampler>> {
+    using torch::data::StatelessDataLoader<Dataset, SharedSampler<Sampler>>::StatelessDataLoader;
+    void drop_what_is_read() { this->shuttle_.drain(); }
+  };
 
  public:
   using BatchType = typename Inner::BatchType;
@@ -134,6 +139,7 @@ class RankDataLoader : public LoaderPlace {
   };
   // COLLECTIVE. The rest of an epoch that was sought, or the next whole one.
   Iterator begin() {
+    inner_.drop_what_is_read();
     Iterator first(this, inner_.begin());
     take(first.at_);
     return first;
@@ -173,7 +179,7 @@ class RankDataLoader : public LoaderPlace {
     }
   }
 
-  // What counted before this epoch.
+  // The samples that counted before this epoch.
   std::optional<std::pair<int64_t, int64_t>> before_;
   std::shared_ptr<World::OwnLoop> loop_;
   std::shared_ptr<typename SharedSampler<Sampler>::Place> place_;

@@ -2,7 +2,7 @@
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <trireme/base/error.h>
 #include <trireme/base/error_parts.h>
@@ -173,6 +173,14 @@ uint64_t DataParallel::Impl::hash_of_groups() const {
     ++number_of_group;
     for (const at::Tensor& tensor : param_group.params()) {
       const auto found = numbers.find(tensor.unsafeGetTensorImpl());
+      // Its gradients would be those of this rank alone.
+      if (found == numbers.end() && group->size() > 1)
+        throw Error(ErrorCode::invalid_argument, "parallel",
+                    fmt::format("the optimizer has a parameter of shape [{}] that does not belong "
+                                "to the model that the engine was given",
+                                fmt::join(tensor.sizes(), ", ")),
+                    "one module that registers all modules which the optimizer trains, or an "
+                    "optimizer for each");
       hash += mix64(number_of_group, found == numbers.end() ? 0 : found->second);
     }
   }

@@ -15,7 +15,7 @@ class Optimizer;
 
 namespace trireme {
 
-// What an optimizer is that derives from one of LibTorch's and steps as that one does
+// An optimizer that derives from one of LibTorch's says here that it steps as that one does
 // (distributed.h).
 class SteppingAs {
  public:

@@ -1,30 +1,15 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/from_blob.h>
-#include <ATen/ops/tensor.h>
 #include <torch/optim/optimizer.h>
 
 #include <trireme/base/json.h>
 #include <trireme/comm/dtype.h>
+#include <trireme/parallel/agreement.h>
 #include <trireme/parallel/optimizer_transfer.h>
 #include <trireme/parallel/optimizer_view.h>
 #include <utility>
 
 namespace trireme {
-namespace {
-
-Json told_by(int root, const Json& value, Group& group) {
-  std::string text = group.rank() == root ? value.dump() : "";
-  at::Tensor size = at::tensor({std::ssize(text)}, at::kLong);
-  group.broadcast(size, root);
-  text.resize(static_cast<size_t>(size.item<int64_t>()));
-  at::Tensor bytes = at::from_blob(text.data(), {std::ssize(text)}, at::kByte);
-  group.broadcast(bytes, root);
-  return Json::parse(text);
-}
-
-}  // namespace
-
 void take_optimizer_of(int root, Group& group, torch::optim::Optimizer& optimizer,
                        const std::vector<NamedTensor>& parameters) {
   const bool has_it = group.rank() == root;
@@ -43,7 +28,7 @@ void take_optimizer_of(int root, Group& group, torch::optim::Optimizer& optimize
              {"tensors", std::move(tensors)},
              {"rates", view.rates()}};
   }
-  facts = told_by(root, facts, group);
+  facts = Json::parse(broadcast_text(group, facts.dump(), root));
   if (!has_it) {
     state = {facts["kind"], {}, facts["counters"]};
     for (const Json& each : facts["tensors"])

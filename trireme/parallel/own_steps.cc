@@ -4,7 +4,7 @@
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 
 #include <trireme/base/error.h>
 #include <trireme/base/hash.h>
@@ -79,21 +79,7 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
     before_batch = std::make_shared<const std::function<void(int64_t, int64_t)>>(
         [this](int64_t samples, int64_t of_all) { weigh_own_sum(samples, of_all); });
     loop->before_batch.emplace_back(before_batch);
-    refuse_foreign_parameters();
     draw_other_numbers();
-  }
-
-  // Their gradients would be those of this rank alone.
-  void refuse_foreign_parameters() const {
-    for (const auto& param_group : optimizer.param_groups())
-      for (const at::Tensor& tensor : param_group.params())
-        if (!engine.numbers.contains(tensor.unsafeGetTensorImpl()))
-          throw Error(ErrorCode::invalid_argument, "parallel",
-                      fmt::format("the optimizer has a parameter of shape [{}] that does not "
-                                  "belong to the model that Distributed was given",
-                                  fmt::join(tensor.sizes(), ", ")),
-                      "one module that registers all modules which the optimizer trains, or an "
-                      "optimizer for each");
   }
 
   // A sum under no_sync() has the weights of its batches: the next batch may have another one, by
@@ -255,7 +241,6 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
 
   void update(const std::function<at::Tensor(Closure)>& own) {
     refuse_new_forms();
-    refuse_foreign_parameters();
     refuse_own_alone();
     if (!has_means)
       refuse_step("without a backward() that reached a parameter of its model",
@@ -370,6 +355,5 @@ void OwnSteps::join() {
 void OwnSteps::sync() {
   if (impl_) impl_->take_state_of(0);
 }
-int64_t OwnSteps::steps() const { return impl_ ? impl_->steps : 0; }
 
 }  // namespace trireme

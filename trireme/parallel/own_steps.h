@@ -52,7 +52,6 @@ class OwnSteps {
   // COLLECTIVE. Gives every rank rank 0's parameters, buffers and optimizer state, after rank 0
   // has changed or loaded them.
   void sync();
-  int64_t steps() const;  // The number of updates so far.
 
  private:
   struct Impl;

@@ -14,7 +14,7 @@ void check_batch(const World& world, int64_t batch);
 class SharedRandom {
  public:
   explicit SharedRandom(World& world);
-  int number() const { return number_; }  // Of the loader, among those of this process.
+  int number() const { return number_; }  // The loader's, among those of this process.
   World& world() const { return *loop_->world; }
   // COLLECTIVE. Runs `draws` with the default generator as rank 0 has it.
   // Afterwards rank 0's has moved on, as it does in a process alone, and the other ranks have
