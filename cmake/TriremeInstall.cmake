@@ -10,7 +10,14 @@ add_library(Trireme::Trireme ALIAS trireme_all)
 set_target_properties(trireme_all PROPERTIES EXPORT_NAME Trireme)
 target_link_libraries(trireme_all INTERFACE ${TRIREME_ROOMS})
 
-install(TARGETS trireme_all trireme_flags ${TRIREME_ROOMS} EXPORT TriremeTargets
+# What a shared object for model.library is compiled with.
+add_library(trireme_headers INTERFACE)
+add_library(Trireme::headers ALIAS trireme_headers)
+set_target_properties(trireme_headers PROPERTIES EXPORT_NAME headers)
+target_link_libraries(trireme_headers INTERFACE trireme_flags Trireme::torch)
+include(TriremeModelLibrary)
+
+install(TARGETS trireme_all trireme_headers trireme_flags ${TRIREME_ROOMS} EXPORT TriremeTargets
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(EXPORT TriremeTargets NAMESPACE Trireme:: DESTINATION ${config_dir})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/trireme DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
@@ -23,6 +30,7 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/TriremeConfigVersion.cmak
 install(FILES ${PROJECT_BINARY_DIR}/TriremeConfig.cmake
               ${PROJECT_BINARY_DIR}/TriremeConfigVersion.cmake
               ${CMAKE_CURRENT_LIST_DIR}/FindLibTorch.cmake
+              ${CMAKE_CURRENT_LIST_DIR}/TriremeModelLibrary.cmake
         DESTINATION ${config_dir})
 
 set_target_properties(trireme_c PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)

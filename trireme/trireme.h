@@ -3,6 +3,7 @@
 #include <trireme/base/error.h>
 #include <trireme/comm/group.h>
 #include <trireme/comm/world.h>
+#include <trireme/data/from_dataset.h>
 #include <trireme/data/loader.h>
 #include <trireme/data/source.h>
 #include <trireme/models/build.h>
@@ -20,5 +21,6 @@
 #include <trireme/run/training.h>
 #include <trireme/tensor/cpu_allocator.h>
 #include <trireme/tensor/keep_memory.h>
+#include <trireme/train/loop_record.h>
 #include <trireme/train/own_checkpoint.h>
 #include <trireme/train/trainer.h>

@@ -27,7 +27,8 @@ std::vector<Event> one_of_each() {
           GuardRecord{3, "skip", "the loss of step 4 is NaN"},
           FaultRecord{3, "slow:rank=1,forward=20ms"},
           NoticeRecord{{{"kind", "lost"}, {"rank", 1}, {"text", "worker 1 was lost"}}},
-          SkipRecord{.step = 3, .samples = 2}};
+          SkipRecord{.step = 3, .samples = 2},
+          ScalarRecord{.step = 3, .values = {{"critic/loss", 0.5}, {"bad", kNaN}}}};
 }
 
 TEST(Events, ComeBackFromJson) {
@@ -139,6 +140,9 @@ TEST(Events, ComeBackWithEveryField) {
   EXPECT_EQ(evaluated.loss, 0.3);
   EXPECT_EQ(evaluated.accuracy, 0.9);
   EXPECT_EQ(evaluated.samples, 360);
+  EXPECT_TRUE(evaluated.metrics.empty());
+  const EvalRecord more{.step = 5, .metrics = {{"f1", 0.5}, {"auc", kInfinity}}};
+  EXPECT_EQ(std::get<EvalRecord>(*event_of(to_json(more))).metrics, more.metrics);
   const ContinueRecord from{.generation = 2, .step = 3, .cause = "rollback", .checkpoint = "c"};
   const auto continued = std::get<ContinueRecord>(*event_of(to_json(from)));
   EXPECT_EQ(continued.checkpoint, "c");

@@ -2,9 +2,10 @@
 what goes wrong in them is named (written_loops.cc)."""
 
 import json
+import signal
 import unittest
 
-from support import BIN, TRIREME, SystemTest, environment
+from support import BIN, TRIREME, SystemTest, environment, wait_until
 
 PROGRAMME = BIN / "written_loops"
 
@@ -111,6 +112,87 @@ class WrittenLoops(SystemTest):
                 found = self.continued("--elastic", "2:3", processes=3, TEST_KILL=kill)
                 self.assert_same_end(found, undisturbed)
 
+    def recorded(self, folder):
+        """Returns the report of a loop, and the events of its log by kind."""
+        events = {}
+        for line in (folder / "log.jsonl").read_text().splitlines():
+            event = json.loads(line)
+            events.setdefault(event["event"], []).append(event)
+        return json.loads((folder / "report.json").read_text()), events
+
+    def test_a_loop_has_a_record_as_a_run_has(self):
+        losses = {}
+        for processes in (1, 2, 3):
+            folder = self.folder / f"record-{processes}"
+            self.continued(processes=processes, TEST_RECORD=folder, TEST_PAUSE=30)
+            report, events = self.recorded(folder)
+            self.assertEqual((report["strategy"], report["steps"], report["epochs"]),
+                             ("own_loop", 24, 4))
+            self.assertEqual(report["world_size"], processes)
+            self.assertFalse(report["stopped"])
+            self.assertEqual([step["step"] for step in events["step"]], list(range(1, 25)))
+            self.assertEqual([step["epoch"] for step in events["step"]], [i // 6 for i in range(24)])
+            self.assertEqual(sum(step["samples"] for step in events["step"]), 4 * 103)
+            self.assertEqual(len({step["learning_rate"] for step in events["step"]}), 6)
+            self.assertEqual(len(events["scalars"]), 24)
+            self.assertIn("data/largest", report["scalars"])
+            self.assertEqual(len(report["phases"]), processes)
+            for rank in report["phases"]:
+                self.assertGreater(rank["steps"], 20)
+                self.assertGreater(rank["backward"] + rank["forward"] + rank["optimizer"], 0)
+            self.assertGreater(report["samples_per_second"], 0)
+            self.assertEqual(len(list((folder / "events").glob("events.out.tfevents*"))), 1)
+            losses[processes] = report["loss_history"]
+        for processes in (2, 3):
+            for one, other in zip(losses[1], losses[processes]):
+                self.assertAlmostEqual(one, other, delta=1e-9)
+
+    def test_injected_faults_strike_in_a_loop_and_its_record_goes_on(self):
+        undisturbed = self.continued()
+        for rank in (0, 1):
+            with self.subTest(rank=rank):
+                folder = self.folder / f"killed-{rank}"
+                found = self.continued("--elastic", "2:3", "--inject", f"kill:rank={rank}@step=5",
+                                       processes=3, TEST_RECORD=folder)
+                # The shuffles are those of rank 0, and another process has other random numbers.
+                self.assert_same_end(found, undisturbed,
+                                     but=("ranks", "drawn") + (("sum",) if rank == 0 else ()))
+                report, events = self.recorded(folder)
+                self.assertEqual(report["steps"], 24)
+                self.assertEqual([cause["lost_ranks"] for cause in report["generations"]][1],
+                                 [rank])
+                steps = [step["step"] for step in events["step"]]
+                self.assertEqual(sorted(set(steps)), list(range(1, 25)))
+
+    def test_a_slow_rank_of_a_loop_is_measured(self):
+        folder = self.folder / "slow"
+        self.continued("--inject", "slow:rank=1,forward=20ms", processes=2, TEST_RECORD=folder)
+        phases = {rank["rank"]: rank for rank in self.recorded(folder)[0]["phases"]}
+        self.assertGreater(phases[1]["forward"], 0.015)
+        self.assertGreater(phases[0]["waiting"], 0.01)
+
+    def test_a_loop_that_is_asked_to_stop_saves_and_goes_on_later(self):
+        undisturbed = self.continued()
+        for processes in (1, 2):
+            with self.subTest(processes=processes):
+                folder, record = self.folder / f"c{processes}", self.folder / f"r{processes}"
+                words = (PROGRAMME, "continued")
+                if processes > 1:
+                    words = (TRIREME, "launch", "--workers", processes, "--", *words)
+                job = self.start(*words, env=environment(
+                    TEST_FOLDER=str(folder), TEST_RECORD=str(record), TEST_PAUSE="200"))
+                log = record / "log.jsonl"
+                wait_until(lambda: log.exists() and log.read_text().count('"event":"step"') >= 2,
+                           30, "two steps")
+                job.send_signal(signal.SIGTERM)
+                out, err = job.communicate(timeout=60)
+                self.assertEqual(job.returncode, 143 if processes > 1 else 0, out + err)
+                report, _ = self.recorded(record)
+                self.assertEqual((report["stopped"], report["stop_reason"]), (True, "request"))
+                self.assertLess(report["steps"], 20)
+                found = self.continued(processes=processes, TEST_FOLDER=folder)
+                self.assert_same_end(found, undisturbed)
+
     def assert_named(self, name, *parts, processes=(2, 3), expected=2):
         for count in processes:
             with self.subTest(name, processes=count):
@@ -126,6 +208,10 @@ class WrittenLoops(SystemTest):
                           expected=1)
         drift = "the parameters or learning rates of rank 1 are not those of rank 0"
         self.assert_named("drifted", drift)
+        self.assert_named("loss_is_nan", "the loss of rank 1 is NaN or infinite in step 2",
+                          expected=1)
+        self.assert_named("other_scalars", "the ranks record other values in step 1",
+                          '"critics"')
         self.assert_named("other_rate", drift)
         self.assert_named("drifted_at_the_end", "the parameters at leave()", "engine 0")
         self.assert_named("drifted_behind_the_optimizer", "the parameters at leave()")

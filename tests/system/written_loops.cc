@@ -8,6 +8,7 @@
 #include <trireme/parallel/data_loader.h>
 #include <trireme/parallel/distributed.h>
 #include <trireme/parallel/metrics.h>
+#include <trireme/train/loop_record.h>
 #include <trireme/train/own_checkpoint.h>
 
 #include <cmath>
@@ -16,6 +17,7 @@
 #include <functional>
 #include <iostream>
 #include <map>
+#include <thread>
 
 namespace {
 
@@ -417,6 +419,7 @@ void uneven_values(World& world) {
 
 // A loop that continues: from the folder TEST_FOLDER, and when a worker is lost. Worker 1 is
 // killed in step TEST_KILL of the first generation. The loop ends early after TEST_STOP steps.
+// Its record is in TEST_RECORD.
 int number_in(const char* name) {
   const char* const text = std::getenv(name);
   return text ? std::atoi(text) : -1;
@@ -436,25 +439,51 @@ void continued(World& world) {
                                  {.dir = folder ? folder : "", .every_steps = 4});
   checkpoint.include(schedule);
   checkpoint.include(*loader);
+  const char* const records = std::getenv("TEST_RECORD");
+  trireme::LoopRecord record(world, {.name = "waves",
+                                     .dir = records ? records : "",
+                                     .total_steps = 24,
+                                     .steps_per_epoch = 6,
+                                     .progress = records != nullptr});
   trireme::run_elastic(world, checkpoint, [&] {
     while (loader->epoch() < 4)
       for (auto& batch : *loader) {
         optimizer.zero_grad();
-        (loss_of(model, batch) + 0 * torch::rand({1}, torch::kDouble).sum()).backward();
+        auto loss = loss_of(model, batch) + 0 * torch::rand({1}, torch::kDouble).sum();
+        loss.backward();
         if (checkpoint.step() + 1 == kill_at && world.worker() == 1 &&
             world.identity().generation == 0)
           std::raise(SIGKILL);
         optimizer.step();
         schedule.step();
+        record.scalar("data/largest", batch.data.max().item<double>());
+        record.step(loss, optimizer);
         checkpoint.commit();
         if (checkpoint.step() == stop_at) return;
+        if (number_in("TEST_PAUSE") > 0)
+          std::this_thread::sleep_for(std::chrono::milliseconds(number_in("TEST_PAUSE")));
       }
   });
+  record.end();
   print(world, {{"steps", checkpoint.step()},
                 {"epochs", loader->epoch()},
+                {"stopped", checkpoint.stopped()},
                 {"ranks", world.size()},
                 {"drawn", torch::rand({1}).item<double>()},
                 {"sum", sum_of(model)}});
+}
+
+// The loss of rank 1 is NaN, and its gradients are not.
+void loss_is_nan(World& world) {
+  trireme::LoopRecord record(world, {.progress = false});
+  record.step(0.5);
+  record.step(world.rank() == 1 ? std::nan("") : 0.5);
+}
+
+void other_scalars(World& world) {
+  trireme::LoopRecord record(world, {.progress = false});
+  record.scalar(world.rank() == 0 ? "critic" : "critics", 1);
+  record.step(0.5);
 }
 
 }  // namespace
@@ -478,6 +507,8 @@ int main(int argc, char** argv) {
       {"continued", continued},
       {"evaluated", evaluated},
       {"uneven_values", uneven_values},
+      {"loss_is_nan", loss_is_nan},
+      {"other_scalars", other_scalars},
       {"uneven_sum", uneven_sum},
       {"kept", kept},
       {"script", script},

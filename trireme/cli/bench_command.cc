@@ -15,6 +15,7 @@
 #include <trireme/plan/collective_cost.h>
 #include <trireme/plan/collective_table.h>
 #include <trireme/plan/compression_plan.h>
+#include <trireme/run/model_library.h>
 #include <trireme/run/places.h>
 #include <unistd.h>
 #include <algorithm>
@@ -135,6 +136,7 @@ int bench_collectives(BenchArguments arguments) {
 }
 
 int bench_step(const BenchArguments& arguments) {
+  if (!arguments.library.empty()) use_model_library(arguments.library);
   models::resolve({.name = arguments.model});  // Refuses an unknown model here, once.
   const std::vector<std::string> known = config::with("none", plan::compressions());
   if (std::find(known.begin(), known.end(), arguments.compression) == known.end())
@@ -165,6 +167,7 @@ int bench_step(const BenchArguments& arguments) {
                 "memory policy",
                 "--written with --path shm, tcp or another one between processes");
   if (arguments.written) words.push_back("--written");
+  if (!arguments.library.empty()) words.insert(words.end(), {"--library", arguments.library});
   return measure(arguments, std::move(words));
 }
 
@@ -245,6 +248,8 @@ void add_bench_requests(Command bench) {
 void add_bench_step(Command bench, const std::shared_ptr<BenchArguments>& arguments) {
   Command step = bench.subcommand("step", "Measure training steps of a model on random data");
   step.option("--model", arguments->model, kModels);
+  step.option("--library", arguments->library,
+              "A shared object that registers the model (docs/models.md)");
   step.option("--batch", arguments->batch,
               "Samples per rank, or per replica of a mesh (default: a size for each model)");
   step.option("--compression", arguments->compression,

@@ -3,7 +3,9 @@
 #include <trireme/base/error.h>
 #include <trireme/base/units.h>
 #include <trireme/cli/commands.h>
+#include <trireme/cli/loop_faults.h>
 #include <trireme/cli/node_options.h>
+#include <trireme/faults/faults.h>
 #include <trireme/membership/token_file.h>
 #include <trireme/run/config.h>
 #include <algorithm>
@@ -21,6 +23,7 @@ struct LaunchArguments {
   std::optional<int> unit, ps;
   bool chief = false, evaluator = false;
   std::vector<std::string> roles, agreements;
+  std::string inject;
   int threads = 0;
   bool no_prefix = false;
   std::string stop_grace = "30s", loss_grace = "5s";
@@ -74,6 +77,25 @@ membership::Roles roles_of(const LaunchArguments& arguments) {
   return membership::Roles(std::move(roles));
 }
 
+// The faults of --inject, drawn once, in the environment of the workers. In an elastic job a
+// worker that takes the place of a killed one must know that the fault has struck.
+std::unique_ptr<LoopFaults> faults_of(const LaunchArguments& arguments,
+                                    launch::SupervisorOptions& options) {
+  if (arguments.inject.empty()) return nullptr;
+  const auto faults = schedule_faults(parse_faults(arguments.inject), options.workers);
+  for (const Fault& fault : faults)
+    if (fault.kind == FaultKind::corrupt || fault.kind == FaultKind::disk_full)
+      throw Error(ErrorCode::unsupported, "cli",
+                  fmt::format("--inject {}: in a programme of your own kill, stop, slow and drop "
+                              "can strike",
+                              fault.text()),
+                  "one of these, or trireme train --inject");
+  auto all = std::make_unique<LoopFaults>();
+  options.environment.emplace_back("TRIREME_INJECT", to_text(faults));
+  options.environment.emplace_back("TRIREME_INJECT_MARKS", all->marks().string());
+  return all;
+}
+
 int launch_job(const LaunchArguments& arguments) {
   if (arguments.program.empty())
     throw Error(ErrorCode::invalid_argument, "cli", "no programme to launch is named",
@@ -93,6 +115,7 @@ int launch_job(const LaunchArguments& arguments) {
   options.stop_grace = duration_of("--stop-grace", arguments.stop_grace);
   options.loss_grace = duration_of("--loss-grace", arguments.loss_grace);
   options.command = arguments.program;
+  const auto faults = faults_of(arguments, options);
   return launch::supervise(options);
 }
 
@@ -128,6 +151,9 @@ void add_launch(Command app) {
   command.option("--threads", arguments->threads,
                  "OMP_NUM_THREADS and MKL_NUM_THREADS of each worker (default: cores / workers of "
                  "this host)");
+  command.option("--inject", arguments->inject,
+                 "Faults to inject into a loop with Distributed, such as \"kill:rank=1@step=40\" "
+                 "(docs/faults.md)");
   command.flag("--no-prefix", arguments->no_prefix, "Print output without the worker's number");
   command.option("--stop-grace", arguments->stop_grace,
                  "After a request to stop, workers have this long to save and end; then they are "

@@ -1,8 +1,11 @@
 // `trireme plan`: prints what a run would do, for any world size, or a pipeline. It does not run
-// it or load LibTorch, unless it has to measure the model: then `trireme-worker` plans.
+// it or load LibTorch, unless it has to measure the model, or to make one of a shared object: then
+// `trireme-worker` plans.
 #include <trireme/cli/commands.h>
 #include <trireme/cli/pipeline_arguments.h>
 #include <trireme/cli/plan_output.h>
+#include <trireme/config/given.h>
+#include <trireme/run/config.h>
 #include <memory>
 
 namespace trireme::cli {
@@ -27,7 +30,10 @@ void add_plan(Command app) {
   command.action([arguments] {
     const PlanArguments& of_run = arguments->of_run;
     if (arguments->of_pipeline.are_given()) return arguments->of_pipeline.show(of_run.json);
-    if (!of_run.measure) return show_plan(of_run, {});
+    const bool needs_torch =
+        of_run.measure ||
+        !config::text_of(of_run.source, table_of_config(), "model.library").empty();
+    if (!needs_torch) return show_plan(of_run, {});
     std::vector<std::string> words = of_run.words();
     words.insert(words.begin(), "plan");
     become("trireme-worker", std::move(words));

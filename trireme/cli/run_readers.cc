@@ -3,40 +3,22 @@
 #include <trireme/monitor/event_json.h>
 #include <trireme/run/places.h>
 #include <unistd.h>
-#include <cstdlib>
-#include <string_view>
-#include <vector>
 
 namespace trireme::cli {
 
-RunFiles files_of_run(const Config& config) {
+monitor::RunFiles files_of_run(const Config& config) {
   const std::filesystem::path dir = config.record.dir;
   require_writable_folder(dir);
-  RunFiles files{dir / "report.json", {}, {}};
+  monitor::RunFiles files{dir / "report.json", {}, {}};
   if (config.record.json_lines) files.log = dir / "log.jsonl";
   if (config.record.tensorboard) files.events = dir / "events";
   return files;
 }
 
 EvaluatorFiles files_of_evaluator(const Config& config) {
-  const RunFiles of_run = files_of_run(config);
+  const monitor::RunFiles of_run = files_of_run(config);
   // TensorBoard shows a folder inside the run's as a curve of its own.
   return {curve_of_evaluator(config), of_run.events.empty() ? "" : of_run.events / "evaluator"};
-}
-
-std::unique_ptr<monitor::Sink> readers_of_rank_0(const RunFiles& files,
-                                                 const ReaderOptions& options) {
-  return monitor::make_on_demand([files, options] {
-    std::vector<std::unique_ptr<monitor::Sink>> sinks;
-    const char* const drawn_by = std::getenv("TRIREME_PROGRESS");
-    const bool launcher_draws = drawn_by != nullptr && std::string_view(drawn_by) == "launcher";
-    std::FILE* const out = options.json ? stderr : stdout;
-    if (options.progress && !launcher_draws)
-      sinks.push_back(monitor::make_progress(out, isatty(fileno(out)) != 0));
-    if (!files.log.empty()) sinks.push_back(monitor::make_json_lines(files.log));
-    if (!files.events.empty()) sinks.push_back(monitor::make_tensorboard(files.events));
-    return sinks;
-  });
 }
 
 LauncherReaders::LauncherReaders(std::filesystem::path log, bool draws_progress)

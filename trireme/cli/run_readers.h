@@ -3,7 +3,7 @@
 // draws the progress of rank 0, and adds its notices and the events of the other ranks to the log.
 #pragma once
 #include <trireme/monitor/append_file.h>
-#include <trireme/monitor/sink.h>
+#include <trireme/monitor/readers.h>
 #include <trireme/run/config.h>
 #include <filesystem>
 #include <memory>
@@ -12,11 +12,8 @@
 
 namespace trireme::cli {
 
-struct RunFiles {
-  std::filesystem::path report, log, events;  // Empty: not written.
-};
 // Creates the run's folder. Throws Error(io) that names it.
-RunFiles files_of_run(const Config& config);
+monitor::RunFiles files_of_run(const Config& config);
 
 // The files of the evaluator, beside those of the run.
 struct EvaluatorFiles {
@@ -24,14 +21,6 @@ struct EvaluatorFiles {
 };
 // Creates the run's folder. Throws Error(io) that names it.
 EvaluatorFiles files_of_evaluator(const Config& config);
-
-struct ReaderOptions {
-  bool progress = true;
-  bool json = false;  // Standard output belongs to the report, so progress goes to standard error.
-};
-// The readers on rank 0. They open their files at the first event.
-std::unique_ptr<monitor::Sink> readers_of_rank_0(const RunFiles& files,
-                                                 const ReaderOptions& options);
 
 // The readers in a launcher. One thread.
 class LauncherReaders {

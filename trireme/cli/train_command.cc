@@ -131,6 +131,8 @@ int supervise_workers(const TrainArguments& arguments, const Config& config,
 // the number of steps of the run. `most` is the largest number of workers that it may have; 0: the
 // number stays.
 int64_t check_model_and_data(const Config& config, int most) {
+  // Only the workers can open the shared object. They check before they connect.
+  if (!config.library.empty()) return std::max<int64_t>(0, config.trainer.steps);
   const Dataset data = read_data(config);
   models::parameter_shapes(model_for(config, data), data.input);
   const plan::DataPlan plan = data_plan_of(config, data);

@@ -394,14 +394,6 @@ int64_t World::share(int64_t batch) {
   return last - first;
 }
 
-void World::OwnLoop::take_batch(int64_t new_samples, int64_t new_of_all) {
-  if (new_samples != samples || new_of_all != of_all)
-    for (const auto& each : before_batch)
-      if (const auto call = each.lock()) (*call)(new_samples, new_of_all);
-  samples = new_samples;
-  of_all = new_of_all;
-}
-
 // A change on one rank alone may be meant, if it is made behind leave().
 void World::compare_at_the_end(const std::map<std::string, std::string>& facts) {
   try {

@@ -3,6 +3,7 @@
 #include <trireme/base/environment.h>
 #include <trireme/comm/group.h>
 #include <trireme/comm/mesh_rank.h>
+#include <trireme/comm/own_loop.h>
 #include <trireme/comm/world_options.h>
 #include <trireme/membership/identity.h>
 #include <trireme/membership/task_view.h>
@@ -152,23 +153,7 @@ class World {
   // it from now on. The numbers of the ranks differ by at most one. Throws
   // Error(invalid_argument) if the batch has fewer samples than there are ranks.
   int64_t share(int64_t batch);
-  struct OwnLoop {
-    World* world = nullptr;  // The World's place now: it may have been moved.
-    // The batch in hand: this rank's samples, by which its gradients count, and those of all
-    // ranks. 0 of all ranks: not known, and every rank counts alike.
-    int64_t samples = 1, of_all = 0;
-    int engines = 0;  // The engines that were made so far; and the same of loaders.
-    int loaders = 0;
-    bool regroup = false;  // All ranks know that they meet again after this step.
-    // Called as long as they live: before another batch is in hand; by leave(), which compares the
-    // facts over all ranks before it says goodbye; and in each new generation of an elastic job,
-    // in this order (train/own_checkpoint.h).
-    std::vector<std::weak_ptr<const std::function<void(int64_t samples, int64_t of_all)>>>
-        before_batch;
-    std::vector<std::weak_ptr<const std::function<void()>>> before_leave, rebind;
-    std::map<std::string, std::string> facts_at_the_end;
-    void take_batch(int64_t new_samples, int64_t new_of_all);
-  };
+  using OwnLoop = trireme::OwnLoop;
   const std::shared_ptr<OwnLoop>& own_loop() const;  // The same after the World was moved.
   // COLLECTIVE at the first call in each generation. A group of all ranks for the loop's own
   // operations.

@@ -85,7 +85,23 @@ class Reading {
   GivenKeys given_;
 };
 
+// In order: those of the file, of --set, and of the other options.
+std::vector<Assignment> assignments_of(const Source& source, const Table& table) {
+  std::vector<Assignment> all;
+  if (!source.file.empty()) all = read_yaml(source.file, table);
+  for (const std::string& text : source.set) all.push_back(read_set("--set", text, table));
+  for (const auto& [option, text] : source.options) all.push_back(read_set(option, text, table));
+  return all;
+}
+
 }  // namespace
+
+std::string text_of(const Source& source, const Table& table, std::string_view key) {
+  std::string text;
+  for (const Assignment& assignment : assignments_of(source, table))
+    if (assignment.key == key) text = assignment.text;
+  return text;
+}
 
 GivenKeys read(const Source& source, const Table& table, void* options) {
   Reading reading(table, options);

@@ -31,6 +31,10 @@ using GivenKeys = std::map<std::string, Given, std::less<>>;
 // for an unknown key, the nearest known one; also for a key without meaning beside the others.
 GivenKeys read(const Source& source, const Table& table, void* options);
 
+// The text that `source` gives a key, or empty: before the other keys can be read. Throws as
+// read() does for what cannot be parsed.
+std::string text_of(const Source& source, const Table& table, std::string_view key);
+
 // Calls `check`. An error of it whose message begins with a key gets the origin of that key.
 void check_with_origins(const GivenKeys& given, const std::function<void()>& check);
 

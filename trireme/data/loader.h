@@ -47,8 +47,9 @@ class Loader {
   Loader(const Ranks&, Dataset&&, LoaderOptions) {
     static_assert(
         !sizeof(Ranks),
-        "Loader takes a trireme::Source. trireme::make_data_loader(world, dataset, batch) "
-        "takes a data set of torch::data.");
+        "Loader takes a trireme::Source: trireme::from_dataset(dataset) makes one of a data set "
+        "of torch::data. trireme::make_data_loader(world, dataset, batch) "
+        "loads it without one.");
   }
   ~Loader();
   Loader(Loader&&) noexcept;

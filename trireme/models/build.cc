@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <torch/nn/module.h>
 #include <trireme/base/error.h>
 #include <trireme/config/registry.h>
 #include <trireme/models/amoebanet.h>
@@ -9,6 +10,8 @@
 #include <trireme/models/gpt.h>
 #include <trireme/models/mlp.h>
 #include <trireme/models/resnet.h>
+#include <trireme/parallel/module_state.h>
+#include <set>
 
 namespace trireme::models {
 namespace {
@@ -38,6 +41,24 @@ Makers::Things shipped_makers() {
   return makers;
 }
 
+std::vector<BlockSize> sizes_of_blocks(const Model& model) {
+  const ModuleState all = state_of(*model.module);
+  std::vector<BlockSize> sizes;
+  for (const Block& block : blocks_of(model)) {
+    BlockSize size{.name = block.name};
+    std::set<const c10::TensorImpl*> own;
+    for (const auto& part : block.modules)
+      for (const at::Tensor& tensor : part->parameters()) own.insert(tensor.unsafeGetTensorImpl());
+    for (const auto& [name, tensor] : all.parameters) {
+      if (!own.contains(tensor.unsafeGetTensorImpl())) continue;
+      size.elements += tensor.numel();
+      size.parameters.push_back(name);
+    }
+    sizes.push_back(std::move(size));
+  }
+  return sizes;
+}
+
 Makers& makers() {
   static Makers known("model", shipped_makers());
   return known;
@@ -45,9 +66,24 @@ Makers& makers() {
 
 }  // namespace
 
-void register_model(const std::string& name, ModelMaker maker) {
-  makers().add(name, std::move(maker));
-  add_model(name);
+void register_model(const std::string& name, ModelMaker maker, const ModelDefaults& defaults) {
+  makers().add(name, maker);
+  OwnShapes shapes{.input = defaults.input, .batch = defaults.batch};
+  shapes.parameters = [maker](const ModelOptions& options, const InputSpec& input) {
+    return specs_of(state_of(*maker(options, input)().module).parameters);
+  };
+  shapes.blocks = [maker](const ModelOptions& options, const InputSpec& input) {
+    return sizes_of_blocks(maker(options, input)());
+  };
+  add_model(name, std::move(shapes));
+}
+
+void register_model(const std::string& name, ModelFactory factory, const ModelDefaults& defaults) {
+  if (!factory) return register_model(name, ModelMaker(), defaults);  // Refuses it.
+  register_model(
+      name,
+      [factory = std::move(factory)](const ModelOptions&, const InputSpec&) { return factory; },
+      defaults);
 }
 
 ModelFactory make_factory(const ModelOptions& options, const InputSpec& input) {

@@ -24,8 +24,15 @@ ModelFactory make_factory(const ModelOptions& options, const InputSpec& input,
 
 // Makes the factory of a model that a programme has registered.
 using ModelMaker = std::function<ModelFactory(const ModelOptions&, const InputSpec&)>;
+// What a benchmark or a plan takes if no data says otherwise.
+struct ModelDefaults {
+  InputSpec input = {{784}, 10};
+  int64_t batch = 32;  // The samples of a rank.
+};
 // Adds a name for model.name. Call it before the configuration is read, on every rank. Throws
-// Error(invalid_argument) if the name is taken.
-void register_model(const std::string& name, ModelMaker maker);
+// Error(invalid_argument) if the name is taken. TRIREME_MODEL (trireme/register.h) calls it.
+void register_model(const std::string& name, ModelMaker maker, const ModelDefaults& = {});
+// The same for a model that is made alike for any options and data.
+void register_model(const std::string& name, ModelFactory factory, const ModelDefaults& = {});
 
 }  // namespace trireme::models

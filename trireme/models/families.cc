@@ -7,12 +7,19 @@
 #include <trireme/models/mlp.h>
 #include <trireme/models/resnet.h>
 #include <algorithm>
+#include <map>
+#include <utility>
 
 namespace trireme::models {
 namespace {
 
 bool has_entry(const std::vector<std::string_view>& list, std::string_view entry) {
   return std::find(list.begin(), list.end(), entry) != list.end();
+}
+
+std::map<std::string, OwnShapes>& own_shapes() {
+  static std::map<std::string, OwnShapes> all;
+  return all;
 }
 
 config::Names& known_models() {
@@ -64,6 +71,16 @@ std::vector<std::string_view> presets_with_key(std::string_view key) {
 }
 
 std::vector<std::string> model_names() { return known_models().all(); }
-void add_model(const std::string& name) { known_models().add(name); }
+
+// A model is registered before its name is used.
+void add_model(const std::string& name, OwnShapes shapes) {
+  own_shapes()[name] = std::move(shapes);
+  known_models().add(name);
+}
+
+const OwnShapes* own_shapes_of(const ModelOptions& options) {
+  const auto found = own_shapes().find(options.name);
+  return found != own_shapes().end() ? &found->second : nullptr;
+}
 
 }  // namespace trireme::models

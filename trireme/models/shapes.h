@@ -5,6 +5,7 @@
 #include <trireme/data/dataset.h>
 #include <trireme/plan/tensor_spec.h>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -32,10 +33,22 @@ struct ModelOptions {
 config::Rows rows_of(const ModelOptions*);
 using data::InputSpec;  // The form of a sample.
 
-// The names of the models that come with Trireme, and of those that were added (build.h). Any
-// thread.
+struct BlockSize;
+
+// What plans and benchmarks need of a model that a programme registers (build.h). A process
+// without torch has the name alone: its functions are then null.
+struct OwnShapes {
+  InputSpec input = {{784}, 10};  // The samples if no data says otherwise.
+  int64_t batch = 32;             // The samples of a rank in a benchmark.
+  std::function<std::vector<plan::TensorSpec>(const ModelOptions&, const InputSpec&)> parameters;
+  std::function<std::vector<BlockSize>(const ModelOptions&, const InputSpec&)> blocks;
+};
+
+// The names of the models that come with Trireme, and of those that were added. Any thread.
 std::vector<std::string> model_names();
-void add_model(const std::string& name);
+void add_model(const std::string& name, OwnShapes shapes = {});
+// Whether parameter_shapes() and block_sizes() know the model.
+bool has_shapes(const ModelOptions& options);
 
 // Fills in the defaults of the named model and checks the other values. Throws
 // Error(invalid_argument) naming key, value, rule and the nearest known name.
@@ -56,7 +69,7 @@ struct BlockSize {
   std::vector<std::string> parameters;  // Their names in the state_dict; a tied one is in several.
 };
 // The blocks of the model in the order in which they run, for plans that cut it. Throws as
-// parameter_shapes() does. Any thread.
+// parameter_shapes() does. A registered model without blocks has one. Any thread.
 std::vector<BlockSize> block_sizes(const ModelOptions& options, const InputSpec& input);
 
 }  // namespace trireme::models

@@ -25,6 +25,12 @@ Json head(const char* kind, std::optional<double> unix_seconds) {
   return json;
 }
 
+Json numbers(const std::map<std::string, double>& values) {
+  Json json = Json::object();
+  for (const auto& [name, value] : values) json[name] = number(value);
+  return json;
+}
+
 // One rank alone exchanges nothing.
 void add_exchange(Json& json, int64_t operations, int64_t bytes_sent) {
   if (operations == 0) return;
@@ -76,6 +82,13 @@ struct Writer {
     json["loss"] = number(eval.loss);
     json["accuracy"] = number(eval.accuracy);
     if (eval.samples > 0) json["samples"] = eval.samples;
+    if (!eval.metrics.empty()) json["metrics"] = numbers(eval.metrics);
+    return json;
+  }
+  Json operator()(const ScalarRecord& scalars) const {
+    Json json = head("scalars", time);
+    json["step"] = scalars.step;
+    json["values"] = numbers(scalars.values);
     return json;
   }
   Json operator()(const Message& message) const {

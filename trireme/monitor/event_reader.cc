@@ -63,6 +63,15 @@ class Reader {
     else
       complete_ = false;
   }
+  void operator()(const char* key, std::map<std::string, double>& values) {
+    const Json* field = find(key);
+    if (!field || !field->is_object()) return refuse();
+    for (const auto& [name, json] : field->items()) {
+      const auto read = read_number(json);
+      if (!read) return refuse();
+      values[name] = *read;
+    }
+  }
   void operator()(const char* key, std::vector<int64_t>& values) {
     const Json* field = find(key);
     const bool whole = field && field->is_array() &&
@@ -137,7 +146,15 @@ EvalRecord read_eval(Reader& read) {
   read("loss", eval.loss);
   read("accuracy", eval.accuracy);
   if (read.has("samples")) read("samples", eval.samples);
+  if (read.has("metrics")) read("metrics", eval.metrics);
   return eval;
+}
+
+ScalarRecord read_scalars(Reader& read) {
+  ScalarRecord scalars;
+  read("step", scalars.step);
+  read("values", scalars.values);
+  return scalars;
 }
 
 Event read_message(Reader& read) {
@@ -233,6 +250,8 @@ std::optional<Event> event_of(const Json& json) {
     event = read_skip(read);
   else if (kind == "eval")
     event = read_eval(read);
+  else if (kind == "scalars")
+    event = read_scalars(read);
   else if (kind == "message")
     event = read_message(read);
   else if (kind == "continue")

@@ -4,6 +4,7 @@
 #include <trireme/base/json.h>
 #include <trireme/plan/data_plan.h>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <variant>
 #include <vector>
@@ -48,6 +49,13 @@ struct EvalRecord {
   int64_t step = 0, epoch = 0;  // The newest step and its epoch, counted as in StepRecord.
   double loss = 0, accuracy = 0;
   int64_t samples = 0;  // 0: unknown.
+  std::map<std::string, double> metrics = {};  // The programme's own, by name.
+};
+// Values of the programme's own after a step, by name, such as "critic/loss".
+struct ScalarRecord {
+  int64_t step = 0;  // The number of steps committed so far.
+  std::map<std::string, double> values;
+  bool operator==(const ScalarRecord&) const = default;
 };
 // The samples that a step used. Each batch that counts as used has one record, so that the ledger
 // can be proved from the log.
@@ -114,7 +122,7 @@ struct Message {
 
 using Event =
     std::variant<RunStart, StepRecord, EvalRecord, Message, RunEnd, ContinueRecord, CommitRecord,
-                 SaveRecord, GuardRecord, FaultRecord, NoticeRecord, SkipRecord>;
+                 SaveRecord, GuardRecord, FaultRecord, NoticeRecord, SkipRecord, ScalarRecord>;
 
 // The sentence that people read of an event which is one, else an empty text:
 // "checkpoint saved: ..."

@@ -29,8 +29,10 @@ std::string start_line(const RunStart& start) {
 std::string eval_line(const EvalRecord& eval, std::optional<double> train_loss) {
   std::string line = fmt::format("epoch {}: ", eval.epoch + 1);
   if (train_loss) line += fmt::format("loss {}, ", loss_text(*train_loss));
-  return line + fmt::format("held-out loss {}, accuracy {:.1f} %", loss_text(eval.loss),
-                            eval.accuracy * 100);
+  line += fmt::format("held-out loss {}, accuracy {:.1f} %", loss_text(eval.loss),
+                      eval.accuracy * 100);
+  for (const auto& [name, value] : eval.metrics) line += fmt::format(", {} {:.4g}", name, value);
+  return line;
 }
 
 // The events that both displays share. The derived classes put the lines on the screen.

@@ -8,6 +8,7 @@ struct Delivery {
   void operator()(const RunStart& start) const { sink.on_start(start); }
   void operator()(const StepRecord& step) const { sink.on_step(step); }
   void operator()(const EvalRecord& eval) const { sink.on_eval(eval); }
+  void operator()(const ScalarRecord& scalars) const { sink.on_scalars(scalars); }
   void operator()(const ContinueRecord& from) const { sink.on_continue(from); }
   void operator()(const CommitRecord& commit) const { sink.on_commit(commit); }
   void operator()(const RunEnd& end) const { sink.on_end(end); }

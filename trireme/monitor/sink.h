@@ -22,6 +22,7 @@ class Sink {
   virtual void on_start(const RunStart&) {}
   virtual void on_step(const StepRecord&) {}
   virtual void on_eval(const EvalRecord&) {}
+  virtual void on_scalars(const ScalarRecord&) {}
   virtual void on_continue(const ContinueRecord&) {}
   virtual void on_commit(const CommitRecord&) {}
   virtual void on_message(const std::string&) {}  // "checkpoint saved: ..."
@@ -35,6 +36,7 @@ class EventSink : public Sink {
   void on_start(const RunStart& start) final { take(start); }
   void on_step(const StepRecord& step) final { take(step); }
   void on_eval(const EvalRecord& eval) final { take(eval); }
+  void on_scalars(const ScalarRecord& scalars) final { take(scalars); }
   void on_continue(const ContinueRecord& from) final { take(from); }
   void on_commit(const CommitRecord& commit) final { take(commit); }
   void on_message(const std::string& text) final { take(Message{text}); }
@@ -57,7 +59,8 @@ std::unique_ptr<Sink> make_progress(std::FILE* out, bool terminal,
 // folders are created. Throws Error(io) if the file cannot be opened or written.
 std::unique_ptr<Sink> make_json_lines(const std::filesystem::path& file);
 // A TensorBoard event file with the scalars loss, learning_rate, samples_per_second, gradient_norm
-// (train/), loss and accuracy (eval/). A resumed run hides the values that an earlier run wrote
+// (train/), loss, accuracy and the programme's own metrics (eval/), and the programme's own
+// values under the names that they have. A resumed run hides the values that an earlier run wrote
 // into the same folder for later steps. Throws Error(io) as above.
 std::unique_ptr<Sink> make_tensorboard(const std::filesystem::path& folder);
 // A sink that passes each event to all of `sinks`, in order.

@@ -66,6 +66,7 @@ std::string headline(const RunEnd& end, const ReportReader& report) {
   if (end.stopped) {
     const std::string where = steps ? fmt::format("Stopped at step {}", whole(*steps)) : "Stopped";
     if (report.text("stop_reason") == "evaluator") return where + ", early, by the evaluator";
+    if (report.text("stop_reason") == "early_stop") return where + ", early (early_stop)";
     return where + "; continue with the same command";
   }
   std::string line = "Finished";

@@ -84,7 +84,13 @@ class TensorBoard : public Sink {
     Protobuf values;
     add(values, "eval/loss", eval.loss);
     add(values, "eval/accuracy", eval.accuracy);
+    for (const auto& [name, value] : eval.metrics) add(values, "eval/" + name, value);
     write(event(eval.step).bytes_field(kEventSummary, values.bytes()));
+  }
+  void on_scalars(const ScalarRecord& scalars) override {
+    Protobuf values;
+    for (const auto& [name, value] : scalars.values) add(values, name, value);
+    write(event(scalars.step).bytes_field(kEventSummary, values.bytes()));
   }
 
  private:

@@ -123,6 +123,7 @@ class RankDataLoader : public LoaderPlace {
     BatchType& operator*() { return *at_; }
     BatchType* operator->() { return &*at_; }
     Iterator& operator++() {
+      loader_->loop_->enter(Phase::data);
       ++at_;
       loader_->take(at_);
       return *this;
@@ -139,6 +140,7 @@ class RankDataLoader : public LoaderPlace {
   };
   // COLLECTIVE. The rest of an epoch that was sought, or the next whole one.
   Iterator begin() {
+    loop_->enter(Phase::data);
     inner_.drop_what_is_read();
     Iterator first(this, inner_.begin());
     take(first.at_);
@@ -169,10 +171,12 @@ class RankDataLoader : public LoaderPlace {
       place_->taken = 0;
       if (before_) loop_->take_batch(before_->first, before_->second);
       before_.reset();
+      loop_->enter(Phase::forward);
     } else if (!place_->sizes.empty()) {
       const auto [samples, of_all] = place_->sizes.front();
       place_->sizes.pop_front();
       ++place_->taken;
+      loop_->enter(at::GradMode::is_enabled() ? Phase::forward : Phase::evaluate);
       if (!at::GradMode::is_enabled()) return;
       if (!before_) before_.emplace(loop_->samples, loop_->of_all);
       loop_->take_batch(samples, of_all);

@@ -12,6 +12,7 @@
 #include <trireme/parallel/data_parallel_impl.h>
 #include <trireme/parallel/gradient_watch.h>
 #include <trireme/parallel/optimizer_transfer.h>
+#include <trireme/parallel/own_faults.h>
 #include <trireme/parallel/own_steps.h>
 #include <algorithm>
 #include <bit>
@@ -35,6 +36,7 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
   const int number;  // Among the engines of this process.
   DataParallel::Impl engine;
   std::unique_ptr<GradientWatch> watch;
+  const std::shared_ptr<const void> teller;  // OwnLoop::end_step() knows the engine by it.
   std::shared_ptr<const std::function<void()>> before_leave;
   std::shared_ptr<const std::function<void(int64_t, int64_t)>> before_batch;
   int quiet = 0;               // The no_sync() objects that live.
@@ -47,13 +49,15 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
   int64_t steps = 0;
 
   Impl(World& the_world, std::shared_ptr<torch::nn::Module> module,
-       torch::optim::Optimizer& the_optimizer, const OwnStepsOptions& options, int the_number)
+       torch::optim::Optimizer& the_optimizer, const OwnStepsOptions& options, int the_number,
+       std::shared_ptr<const void> the_teller)
       : loop(the_world.own_loop()),
         optimizer(the_optimizer),
         check_every(options.check_every),
         number(the_number),
         engine(the_world.make_groups(1)[0], module, UpdatedTensors(*module, not_owned(optimizer)),
-               engine_options(options)) {}
+               engine_options(options)),
+        teller(std::move(the_teller)) {}
 
   DataParallelOptions engine_options(const OwnStepsOptions& options) {
     return {.buckets = options.buckets, .compression = options.compression, .weight = [this] {
@@ -113,6 +117,7 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
                               rank(), steps + 1),
                   "let the error end the process, or compute what may fail before backward()");
     first_gradient = parameter;
+    loop->enter(Phase::backward);
     at_end_of_backward(number, [weak = weak_from_this()] {
       if (const auto self = weak.lock()) self->finish_backward();
     });
@@ -145,10 +150,12 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
     mine.total_samples = is_known ? loop->of_all : engine.group->size();
     if (!has_joined && !first_gradient_is_finite()) mine.loss_sum = std::nan("");
     mine.wants_regroup = loop->world->regroup_wanted();
+    mine.wants_stop = loop->wants_stop && loop->wants_stop();
     mine.change = engine.forms.find_change();
     mine.groups = engine.hash_of_groups();
     if (!has_joined && check_every > 0) mine.digest = digest_now();
     const auto graphs = gradients_with_graphs();
+    loop->enter(Phase::exchange);
     StepOutcome outcome = engine.exchange->leave_means(mine);
     if (!outcome.nonfinite_ranks.empty())
       throw Error(ErrorCode::internal, "parallel",
@@ -157,6 +164,8 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
                               outcome.nonfinite_ranks.front(), steps + 1),
                   "a look at that rank's loss and data, or a smaller learning rate");
     loop->regroup = loop->regroup || outcome.regroup;
+    loop->stop = loop->stop || outcome.stop;
+    loop->enter(Phase::optimizer);
     keep_graphs(graphs);
     engine.exchange->expect_backward(quiet == 0);
     return outcome;
@@ -282,8 +291,7 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
     has_joined = true;
     first_gradient = -1;
     for (const auto& [name, tensor] : engine.parameters) tensor.mutable_grad().reset();
-    while (reduce().samples > 0) {
-    }
+    while (reduce().samples > 0) loop->end_step(teller);
     take_state_of(last_to_come());
     has_joined = false;
     has_means = false;
@@ -316,6 +324,8 @@ OwnSteps::OwnSteps(World& world, std::shared_ptr<torch::nn::Module> module,
       number_(loop_->engines++),
       rebind_(std::make_shared<const std::function<void()>>([this] { bind(); })) {
   world.connect();
+  loop_->claim_steps(rebind_, OwnLoop::Teller::engine);
+  listen_for_faults(world);
   loop_->rebind.emplace_back(rebind_);
   bind();
 }
@@ -329,15 +339,22 @@ void OwnSteps::bind() {
   forget_backward(number_);  // One that an error ended may have left it.
   impl_.reset();
   if (loop_->world->size() == 1) return;
-  impl_ = std::make_shared<Impl>(*loop_->world, module_, optimizer_, options_, number_);
+  impl_ = std::make_shared<Impl>(*loop_->world, module_, optimizer_, options_, number_, rebind_);
   impl_->begin();
 }
 
 at::Tensor OwnSteps::step(const Closure& closure, const std::function<at::Tensor(Closure)>& own) {
-  if (!impl_) return own(closure);
-  if (closure) return impl_->step_with(closure, own);
-  impl_->update(own);
-  return {};
+  at::Tensor loss;
+  if (!impl_) {
+    loop_->enter(Phase::optimizer);
+    loss = own(closure);
+  } else if (closure) {
+    loss = impl_->step_with(closure, own);
+  } else {
+    impl_->update(own);
+  }
+  if (loop_->end_step(rebind_)) loop_->enter(Phase::forward);
+  return loss;
 }
 
 std::shared_ptr<void> OwnSteps::no_sync() {

@@ -56,7 +56,7 @@ class OwnSteps {
  private:
   struct Impl;
   void bind();  // COLLECTIVE. In each generation of an elastic job.
-  const std::shared_ptr<World::OwnLoop> loop_;
+  const std::shared_ptr<OwnLoop> loop_;
   const std::shared_ptr<torch::nn::Module> module_;
   torch::optim::Optimizer& optimizer_;
   const OwnStepsOptions options_;

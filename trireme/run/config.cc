@@ -2,8 +2,10 @@
 
 #include <trireme/base/error.h>
 #include <trireme/config/print.h>
+#include <trireme/config/registration.h>
 #include <trireme/config/row.h>
 #include <trireme/run/config.h>
+#include <trireme/run/model_library.h>
 #include <algorithm>
 #include <array>
 #include <filesystem>
@@ -60,6 +62,20 @@ config::Rows rows_of(const Config*) {
   return config::all_of<O>(
       {config::part(&O::model), config::part(&O::data), config::part(&O::optimizer),
        config::part(&O::tables),
+       config::row(&O::library,
+                   {.name = "model.library",
+                    .meaning = "A shared object with models, data sets, losses and metrics of "
+                               "your own (docs/models.md); empty: none.",
+                    .agreed = false}),
+       config::row(&O::metrics,
+                   {.name = "train.metrics",
+                    .meaning = "The metrics that evaluations compute besides loss and accuracy: "
+                               "names that a programme or model.library registers, with commas "
+                               "between them; none: no others."}),
+       config::row(&O::loss, {.name = "loss.name",
+                              .meaning = "The loss of a batch: cross_entropy, mse (mean squared "
+                                         "error), or one that a programme registers.",
+                              .choices = loss_names}),
        config::row(&O::device, {.name = "device.name",
                                 .meaning = "The device that computes.",
                                 .choices = config::one_of({"cpu"}),
@@ -86,6 +102,10 @@ const config::Table& table_of_config() {
 }
 
 Config load_config(const ConfigSource& source) {
+  config::throw_if_registration_failed();
+  if (const auto library = config::text_of(source, table_of_config(), "model.library");
+      !library.empty())
+    use_model_library(library);
   Config config;
   const config::GivenKeys given = config::read(source, table_of_config(), &config);
   // A path through a folder that does not exist yet would otherwise change once that folder is

@@ -12,6 +12,7 @@
 #include <trireme/parallel/optimizer_options.h>
 #include <trireme/parallel/servers/tables/table_settings.h>
 #include <trireme/run/own_options.h>
+#include <trireme/train/own_names.h>
 #include <trireme/train/trainer_options.h>
 #include <filesystem>
 #include <string>
@@ -35,6 +36,11 @@ struct Config {
   // These differ from the defaults of a Trainer that a programme makes: `auto`, and a price.
   TrainerOptions trainer{
       .replicas = -1, .epochs = -1, .threads = 0, .cost = {.per_cpu_hour = 0.04}};
+  // A shared object that registers models, data sets, losses and metrics (trireme/register.h).
+  std::string library;
+  // The registered metrics that evaluations compute, with commas between them; none: no others.
+  std::string metrics = "none";
+  std::string loss = kDefaultLoss;  // cross_entropy, mse, or one that was registered.
   std::string device = "cpu";
   WorldOptions world;
   launch::Patience patience;

@@ -1,5 +1,6 @@
 // The rules between the parts of a configuration. Those inside one part stand beside its rows.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <trireme/base/error.h>
 #include <trireme/base/error_parts.h>
@@ -12,6 +13,7 @@
 #include <trireme/plan/strategy.h>
 #include <trireme/run/config.h>
 #include <trireme/train/expectations.h>
+#include <trireme/train/measure.h>
 #include <algorithm>
 
 namespace trireme {
@@ -33,6 +35,20 @@ void check_tokens(const Config& config) {
         fmt::format("model.context is {} and data.block is {}: a sample must fit the context",
                     config.model.context, config.data.block),
         fmt::format("data.block={}", config.model.context));
+}
+
+void check_measures(const Config& config) {
+  const std::vector<std::string> known = metric_names();
+  const std::vector<std::string> wanted = split_names(config.metrics);
+  for (const std::string& name : wanted)
+    if (std::ranges::find(known, name) == known.end())
+      refuse_config(fmt::format("train.metrics has \"{}\", and no metric of this name is "
+                                "registered",
+                                name),
+                    known.empty() ? "a programme or model.library that registers it"
+                                  : fmt::format("{}", fmt::join(known, ", ")));
+  check_measure("early_stop.measure", config.trainer.early_stop.measure, wanted);
+  check_measure("evaluator.measure", config.trainer.evaluator.measure, wanted);
 }
 
 void check_norms_of_shards(const Config& config) {
@@ -161,6 +177,7 @@ void check(const Config& config) {
   check(config.optimizer);
   check(config.trainer);
   check(config.world);
+  check_measures(config);
   check_norms_of_shards(config);
   check_tensor_axis(config);
   check_optimizer_of_servers(config);

@@ -1,6 +1,8 @@
 #include <ATen/core/Tensor.h>
+#include <dlfcn.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <torch/headeronly/version.h>
 
 #include <trireme/base/error.h>
 #include <trireme/data/data_kinds.h>
@@ -10,11 +12,34 @@
 #include <trireme/parallel/optimizer.h>
 #include <trireme/parallel/servers/tables/model_tables.h>
 #include <trireme/run/dataset.h>
+#include <trireme/run/model_library.h>
 #include <trireme/run/places.h>
 #include <trireme/run/training.h>
+#include <algorithm>
 
 namespace trireme {
 namespace {
+
+// It stays open to the end of the process.
+void open_library(const std::filesystem::path& path,
+                  const std::vector<Registration>& registrations) {
+  for (const auto& [kind, name, torch] : registrations) {
+    if (torch == TORCH_VERSION) continue;
+    throw Error(ErrorCode::invalid_argument, "config",
+                fmt::format("model.library is \"{}\", which was built with LibTorch {}, and this "
+                            "process has LibTorch {}",
+                            path.string(), torch, TORCH_VERSION),
+                "a build of it with the same LibTorch");
+  }
+  if (dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL) != nullptr) return;
+  throw Error(
+      ErrorCode::invalid_argument, "config",
+      fmt::format("model.library is \"{}\", which cannot be opened: {}", path.string(), dlerror()),
+      "a module that trireme_add_model_library() of this Trireme's CMake package makes, "
+      "with this Trireme's headers; a programme of your own must export its symbols "
+      "(ENABLE_EXPORTS)");
+}
+[[maybe_unused]] const bool opens_libraries = set_library_opener(open_library);
 
 // A registered maker reads the data and makes the sources at once, so the Dataset holds both.
 Dataset dataset_of_own(OwnData own, const std::string& path) {
@@ -122,6 +147,11 @@ Training training_of(const Config& config) {
                     input.categories, input.classes);
   training.job.name = fmt::format("{} on {}", config.model.name, config.data.name);
   training.job.optimizer = make_optimizer(config.optimizer);
+  training.job.loss = find_loss(config.loss);
+  const std::vector<std::string> wanted = split_names(config.metrics);
+  for (Metric& metric : registered_metrics())
+    if (std::ranges::find(wanted, metric.name) != wanted.end())
+      training.job.metrics.push_back(std::move(metric));
   return training;
 }
 

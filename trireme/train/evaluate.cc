@@ -1,5 +1,6 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/tensor.h>
 #include <torch/nn/module.h>
@@ -27,21 +28,36 @@ Batch load(const Source& source, int64_t first, int64_t count, at::ScalarType dt
   return batch;
 }
 
-// Loss, correct targets, targets and samples.
+// Loss, correct targets, targets, samples, and the sums of the job's metrics.
 struct EvaluationSums {
+  explicit EvaluationSums(const Job& the_job) : job(the_job), metrics(the_job.metrics) {}
+
+  const Job& job;
+  MetricSums metrics;
   double loss = 0, correct = 0, targets = 0, samples = 0;
 
-  void add(const Job& job, const at::Tensor& output, const Batch& part) {
+  void add(const at::Tensor& output, const Batch& part) {
     loss += loss_of(job, output, part).item<double>() * static_cast<double>(part.size());
     correct += static_cast<double>(correct_of(job, output, part));
     targets += static_cast<double>(part.target.numel());
     samples += static_cast<double>(part.size());
+    metrics.add(output, part);
+  }
+  // COLLECTIVE.
+  void add_up(Group& group) {
+    const at::Tensor all =
+        at::cat({at::tensor({loss, correct, targets, samples}, at::kDouble), metrics.sums});
+    group.all_reduce(all);
+    const double* const total = all.const_data_ptr<double>();
+    loss = total[0], correct = total[1], targets = total[2], samples = total[3];
+    metrics.sums = all.narrow(0, 4, all.size(0) - 4);
   }
   Evaluation means() const {
     Evaluation evaluation;
     evaluation.samples = static_cast<int64_t>(samples);
     if (samples > 0) evaluation.loss = loss / samples;
     if (targets > 0) evaluation.accuracy = correct / targets;
+    evaluation.metrics = metrics.values();
     return evaluation;
   }
 };
@@ -60,7 +76,8 @@ at::Tensor loss_of(const Job& job, const at::Tensor& output, const Batch& batch)
 
 int64_t correct_of(const Job& job, const at::Tensor& output, const Batch& batch) {
   if (job.correct) return job.correct(output, batch);
-  if (output.dim() != 2) return 0;  // It is not a classifier.
+  // It is not a classifier.
+  if (output.dim() != 2 || batch.target.is_floating_point()) return 0;
   return output.argmax(1).eq(batch.target.reshape({-1})).sum().item<int64_t>();
 }
 
@@ -70,7 +87,7 @@ Evaluation evaluate(Engine& engine, const Model& model, const Job& job, const So
   model.module->eval();
   const DataShare share = engine.data_share();
   const auto [first, last] = plan::DataPlan::share(source.size(), share.index, share.count);
-  EvaluationSums own;
+  EvaluationSums sums(job);
   // The first share is as large as any. Ranks that fetch parameters from each other need as many
   // calls everywhere.
   const int64_t most = plan::DataPlan::share(source.size(), 0, share.count).second;
@@ -82,24 +99,21 @@ Evaluation evaluate(Engine& engine, const Model& model, const Job& job, const So
     }
     const Batch part = load(source, start, std::min(batch, last - start), dtype);
     const at::Tensor output = engine.evaluate(part);
-    if (output.defined()) own.add(job, output, part);
+    if (output.defined()) sums.add(output, part);
   }
   model.module->train();
-  const at::Tensor sums =
-      at::tensor({own.loss, own.correct, own.targets, own.samples}, at::kDouble);
-  group.all_reduce(sums);
-  const double* total = sums.const_data_ptr<double>();
-  return EvaluationSums{total[0], total[1], total[2], total[3]}.means();
+  sums.add_up(group);
+  return sums.means();
 }
 
 Evaluation evaluate_alone(const Model& model, const Job& job, const Source& source, int64_t batch,
                           at::ScalarType dtype) {
   const at::NoGradGuard no_grad;
   model.module->eval();
-  EvaluationSums sums;
+  EvaluationSums sums(job);
   for (int64_t done = 0; done < source.size(); done += batch) {
     const Batch part = load(source, done, std::min(batch, source.size() - done), dtype);
-    sums.add(job, output_of(model, part), part);
+    sums.add(output_of(model, part), part);
   }
   model.module->train();
   return sums.means();

@@ -23,8 +23,8 @@ config::Rows rows_of(const EvaluatorOptions*) {
                     .agreed = false}),
        config::row(&O::measure, {.name = "evaluator.measure",
                                  .meaning = "The value by which the evaluator finds the best "
-                                            "checkpoint and improvements.",
-                                 .choices = config::one_of({"loss", "accuracy"}),
+                                            "checkpoint and improvements: loss, accuracy, or a "
+                                            "metric that a programme registers.",
                                  .agreed = false})});
 }
 
@@ -55,13 +55,12 @@ std::optional<FoundCheckpoint> EvaluationCurve::next(
 }
 
 bool EvaluationCurve::has_value(const monitor::EvalRecord& found) const {
-  return std::isfinite(options_.measure == "accuracy" ? found.accuracy : found.loss);
+  return std::isfinite(measure_.value_in(found));
 }
 
 bool EvaluationCurve::is_better(const monitor::EvalRecord& one, const monitor::EvalRecord& other,
                                 double by_more_than) const {
-  return options_.measure == "accuracy" ? one.accuracy - other.accuracy > by_more_than
-                                        : other.loss - one.loss > by_more_than;
+  return measure_.is_better(measure_.value_in(one), measure_.value_in(other), by_more_than);
 }
 
 const EvaluatedCheckpoint* EvaluationCurve::best() const {

@@ -4,6 +4,7 @@
 #include <trireme/base/json.h>
 #include <trireme/config/rows.h>
 #include <trireme/monitor/events.h>
+#include <trireme/train/measure.h>
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -18,7 +19,7 @@ struct EvaluatorOptions {
   int64_t patience = 0;
   // An improvement is larger than this.
   double minimum_change = 0;
-  std::string measure = "loss";  // Or accuracy.
+  std::string measure = "loss";  // The name of a Measure.
 };
 config::Rows rows_of(const EvaluatorOptions*);
 
@@ -42,7 +43,10 @@ struct EvaluatedCheckpoint {
 // One thread.
 class EvaluationCurve {
  public:
-  explicit EvaluationCurve(EvaluatorOptions options) : options_(std::move(options)) {}
+  explicit EvaluationCurve(EvaluatorOptions options)
+      : EvaluationCurve(options, shipped_measure(options.measure)) {}
+  EvaluationCurve(EvaluatorOptions options, Measure measure)
+      : options_(std::move(options)), measure_(std::move(measure)) {}
 
   // The evaluation of another checkpoint of this step no longer counts.
   void add(const EvaluatedCheckpoint& evaluated);
@@ -73,6 +77,7 @@ class EvaluationCurve {
   bool has_value(const monitor::EvalRecord& found) const;
 
   const EvaluatorOptions options_;
+  const Measure measure_;
   std::map<int64_t, EvaluatedCheckpoint> by_step_;
   std::map<int64_t, int64_t> skipped_;  // Step -> FoundCheckpoint::written.
 };

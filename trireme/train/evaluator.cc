@@ -51,7 +51,7 @@ Evaluator::Evaluator(World& world, const TrainerOptions& options, const Job& job
       test_(test),
       model_(model),
       curve_path_(curve),
-      curve_(options.evaluator),
+      curve_(options.evaluator, measure_of(job.metrics, options.evaluator.measure)),
       best_(best_dir(options.checkpoint.dir)) {
   append(view_, model.tensors().parameters, StateKind::parameter);
   append(view_, model.tensors().buffers, StateKind::buffer);
@@ -106,7 +106,9 @@ bool Evaluator::evaluate_next(bool ending) {
     return true;
   }
   const EvaluatedCheckpoint evaluated{
-      *next, {next->step, epoch_, evaluation->loss, evaluation->accuracy, evaluation->samples}};
+      *next,
+      {next->step, epoch_, evaluation->loss, evaluation->accuracy, evaluation->samples,
+       evaluation->metrics}};
   curve_.add(evaluated);
   const auto* const best = curve_.best();
   const bool is_best = best && best->checkpoint == *next;
@@ -177,6 +179,7 @@ void Trainer::evaluate_checkpoints(const Job& job, std::shared_ptr<const Source>
   if (!test || test->size() == 0)
     refuse_option("there are no held-out samples to evaluate on",
                   "a source of test samples, or no --evaluator");
+  check_evaluations(options_, job, test.get());
   const StopSignal stop_signal;
   at::set_num_threads(options_.threads);
   ReplicaModel model(job, options_, /*in_parts=*/false);

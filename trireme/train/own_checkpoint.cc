@@ -17,6 +17,7 @@
 #include <trireme/train/saver.h>
 #include <trireme/train/state_head.h>
 #include <trireme/train/state_transfer.h>
+#include <trireme/train/stop_signal.h>
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -25,7 +26,8 @@
 namespace trireme {
 namespace {
 
-struct MeetAgain {};  // The workers of an elastic job leave the loop to meet again.
+struct MeetAgain {};     // The workers of an elastic job leave the loop to meet again.
+struct LeaveForGood {};  // All workers leave the loop, because one was asked to stop.
 
 // The member is protected, and a schedule has no other state than it and the learning rates.
 struct StepCount : torch::optim::LRScheduler {
@@ -39,6 +41,17 @@ at::Tensor numbers_of_default_generator() {
   const std::lock_guard lock(generator.mutex());
   return generator.get_state();
 }
+
+// While it lives, a request to stop ends the loop after its step.
+class Listening {
+ public:
+  explicit Listening(OwnLoop& loop) : loop_(loop) { loop.wants_stop = StopSignal::requested; }
+  ~Listening() { loop_.wants_stop = nullptr; }
+  Listening(const Listening&) = delete;
+
+ private:
+  OwnLoop& loop_;
+};
 
 // A model with its optimizer. The names of the tensors begin with the model's name.
 struct Trained {
@@ -86,6 +99,8 @@ struct Checkpoint::Impl : Engine {
   at::Tensor numbers = numbers_of_default_generator();  // As they were saved.
   int64_t step_ = 0;
   bool has_told_first_step = false;
+  bool is_stopped = false;
+  const std::shared_ptr<const void> teller = std::make_shared<int>();
 
   // The state at a commit, in memory.
   struct Copy {
@@ -98,6 +113,7 @@ struct Checkpoint::Impl : Engine {
 
   Impl(World& the_world, CheckpointOptions the_options)
       : world(the_world), options(std::move(the_options)) {
+    world.own_loop()->claim_steps(teller, OwnLoop::Teller::checkpoint);
     bind();
   }
 
@@ -213,9 +229,10 @@ struct Checkpoint::Impl : Engine {
 
   int64_t resume() {
     const auto restored = saver->restore(*this, of_run());
-    if (!restored) return step_ = 0;
-    draw_from(numbers, /*are_own=*/ranks_of_numbers == group->size());
-    return step_ = restored->progress.step;
+    step_ = restored ? restored->progress.step : 0;
+    if (restored) draw_from(numbers, /*are_own=*/ranks_of_numbers == group->size());
+    world.own_loop()->go_on_from(step_);
+    return step_;
   }
 
   // A rank that has no numbers of its own takes those of rank 0, and others of them.
@@ -285,6 +302,7 @@ struct Checkpoint::Impl : Engine {
       if (!first()) take(told["facts"]);
       step_ = told["step"];
       draw_from(has_own ? copy.numbers : numbers_of_default_generator(), has_own);
+      world.own_loop()->go_on_from(step_);
     }
     for (const auto& each : trained)
       for (const auto& [name, tensor] : each->state.parameters) tensor.mutable_grad().reset();
@@ -294,8 +312,20 @@ struct Checkpoint::Impl : Engine {
 
   void commit() {
     ++step_;
-    if (options.every_steps > 0 && step_ % options.every_steps == 0 && !options.dir.empty())
+    OwnLoop& loop = *world.own_loop();
+    loop.end_step(teller);
+    // Alone no other rank tells of it in a step.
+    const bool stops = loop.stop || (world.size() == 1 && loop.wants_stop && loop.wants_stop());
+    const bool is_due = options.every_steps > 0 && step_ % options.every_steps == 0;
+    if ((is_due || stops) && !options.dir.empty()) {
+      loop.enter(Phase::checkpoint);
       save(step_);
+    }
+    if (stops && loop.wants_stop) {
+      loop.stop = true;
+      throw LeaveForGood();
+    }
+    loop.enter(Phase::data);
     if (!world.is_elastic()) return;
     keep();
     if (!std::exchange(has_told_first_step, true)) world.tell_first_step(step_);
@@ -331,9 +361,12 @@ int64_t Checkpoint::resume() { return impl_->resume(); }
 void Checkpoint::save(int64_t step) { impl_->save(step); }
 void Checkpoint::commit() { impl_->commit(); }
 int64_t Checkpoint::step() const { return impl_->step_; }
+bool Checkpoint::stopped() const { return impl_->is_stopped; }
 
 bool run_elastic(World& world, Checkpoint& checkpoint, const std::function<void()>& loop) {
   Checkpoint::Impl& state = *checkpoint.impl_;
+  const StopSignal until_the_end;
+  const Listening listens(*world.own_loop());
   // The number of generations in a row without a commit.
   int in_vain = 0;
   int64_t before = -1;
@@ -348,6 +381,10 @@ bool run_elastic(World& world, Checkpoint& checkpoint, const std::function<void(
       state.go_on();
       loop();
       state.group->barrier();
+      return true;
+    } catch (const LeaveForGood&) {
+      log_info("asked to stop: the loop ends after step {}", state.step_);
+      state.is_stopped = true;
       return true;
     } catch (const MeetAgain&) {
       in_vain = 0;

@@ -62,6 +62,7 @@ class Checkpoint {
   // catches) when the workers are to meet again.
   void commit();
   int64_t step() const;  // The steps that were committed, also before a resume.
+  bool stopped() const;  // run_elastic() left the loop because the job was asked to stop.
 
  private:
   friend bool run_elastic(World& world, Checkpoint& checkpoint, const std::function<void()>& loop);
@@ -75,8 +76,10 @@ class Checkpoint {
 // ...`) a worker that is lost costs the steps since the last commit(): the others meet again, all
 // take the newest state that one of them has in memory, and `loop` is called again. Processes that
 // join get the state too. The loop therefore begins by what the checkpoint has, such as
-// loader->epoch(). Returns false if the job continues without this process. Throws what the loop
-// throws, if no lost worker is the cause.
+// loader->epoch(). While it runs, SIGTERM, SIGINT and SIGHUP on any rank end the loop on all ranks
+// after a step, in commit(): the state is saved, and run_elastic() returns true. (This needs a
+// Distributed in the loop.) Returns false if the job continues without this process. Throws what
+// the loop throws, if no lost worker is the cause.
 bool run_elastic(World& world, Checkpoint& checkpoint, const std::function<void()>& loop);
 
 }  // namespace trireme

@@ -17,8 +17,9 @@ struct Progress {
   bool stopping = false;
   std::vector<double> loss_history;
   Ledger ledger;
-  Json guard;   // The guard's state.
-  Json resize;  // The state of Resize.
+  Json guard;            // The guard's state.
+  Json resize;           // The state of Resize.
+  Json early_stop = {};  // The state of EarlyStop.
 
   // Counts a batch as used. Without an update it is no step.
   void count(plan::DataPosition next, bool updated, double loss);

@@ -139,8 +139,13 @@ void ReplicaRun::Impl::evaluate_now(int64_t epoch) {
   const Evaluation evaluation =
       evaluate(engine(), model_.model(), setting_.job, *setting_.test,
                evaluation_batch(options_.batch), to_torch(options_.dtype), group());
-  listeners_.evaluated(
-      {progress_.step, epoch, evaluation.loss, evaluation.accuracy, evaluation.samples});
+  const monitor::EvalRecord found{progress_.step,      epoch,
+                                  evaluation.loss,     evaluation.accuracy,
+                                  evaluation.samples,  evaluation.metrics};
+  listeners_.evaluated(found);
+  early_stop_.take(found);
+  progress_.early_stop = early_stop_.state();
+  if (early_stop_.wants_stop() && !is_done()) progress_.stopping = true;
 }
 
 void ReplicaRun::Impl::save() {

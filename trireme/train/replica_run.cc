@@ -252,6 +252,8 @@ bool ReplicaRun::Impl::resume(bool goes_back) {
   progress_ = std::move(found->progress);
   goes_back ? guard_.go_back(progress_.guard) : guard_.load(progress_.guard);
   resize_.load(progress_.resize);
+  early_stop_.load(progress_.early_stop);
+  if (early_stop_.wants_stop() && !is_done()) progress_.stopping = true;
   if (const bool changes = resize(); changes && listeners_.have_begun())
     listeners_.tell(
         monitor::Message{fmt::format("from step {}: {}", progress_.step + 1, resize_.describe())});
@@ -334,10 +336,13 @@ void ReplicaRun::Impl::finish() {
   phase(Phase::idle);
   report_.complete(progress_, course_->length(), *generation_, model_, facts_of_generation());
   evaluator_.ask();
-  report_.add_evaluator(group(), evaluator_, user_wants_stop());
+  report_.add_evaluator(group(), evaluator_, user_wants_stop(), early_stop_.wants_stop());
   if (result().report.stop_reason == kStoppedByEvaluator)
     listeners_.tell(monitor::Message{
         fmt::format("the evaluator stopped the run early, at step {}", progress_.step)});
+  if (result().report.stop_reason == kStoppedEarly)
+    listeners_.tell(monitor::Message{fmt::format("stopped early at step {}: {}", progress_.step,
+                                                 early_stop_.describe())});
   strike(Phase::idle, progress_.step);
   standing_.enter(Standing::finished);
 }

@@ -124,6 +124,8 @@ struct ReplicaRun::Impl {
   Progress progress_;
   Guard guard_{options_.guard};
   Resize resize_{options_.resize, options_.batch};
+  EarlyStop early_stop_{options_.early_stop,
+                        measure_of(setting_.job.metrics, options_.early_stop.measure)};
   RunCheckpoints checkpoints_{world_, options_};
   RunReport report_;  // It measures the time from its start, to which the model belongs.
   ReplicaModel model_;

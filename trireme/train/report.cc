@@ -25,6 +25,8 @@ Json Report::to_json() const {
                              {"accuracy", number(eval->accuracy)},
                              {"samples", eval->samples}}
                       : Json(nullptr);
+  if (eval)
+    for (const auto& [name, value] : eval->metrics) json["eval"]["metrics"][name] = number(value);
   // A figure is null if no step was run.
   const auto measured = [](double value) { return value > 0 ? number(value) : Json(nullptr); };
   const auto known = [](int64_t bytes) { return bytes > 0 ? Json(bytes) : Json(nullptr); };

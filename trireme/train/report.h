@@ -3,6 +3,7 @@
 #include <trireme/base/json.h>
 #include <trireme/train/ledger.h>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,10 +14,12 @@ struct Evaluation {
   double loss = 0;      // Mean over the samples.
   double accuracy = 0;  // The fraction of samples whose largest logit is the target.
   int64_t samples = 0;
+  std::map<std::string, double> metrics = {};  // Those of Job::metrics, by name.
 };
 
 // Report::stop_reason.
-inline const std::string kStoppedOnRequest = "request", kStoppedByEvaluator = "evaluator";
+inline const std::string kStoppedOnRequest = "request", kStoppedByEvaluator = "evaluator",
+                         kStoppedEarly = "early_stop";
 
 struct Report {
   int64_t steps = 0;   // Committed steps, also those before a resume.
@@ -64,7 +67,7 @@ struct Report {
   int64_t parameters = 0;
   int64_t resumed_from_step = 0;
   bool stopped = false;     // The run was asked to stop before its end, and saved its state.
-  std::string stop_reason;  // Of a run that was stopped: request or evaluator.
+  std::string stop_reason;  // Of a run that was stopped: one of those above.
   // {generation, world_size, first_step, cause, lost_ranks, phase, seconds_to_first_step} for each
   // generation of an elastic job. Other jobs have one.
   Json generations = Json::array();

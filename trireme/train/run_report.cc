@@ -59,7 +59,7 @@ void RunReport::count_batch(int64_t samples, double seconds, const Traffic& exch
 
 void RunReport::read(const monitor::EvalRecord& eval) {
   evaluated_step_ = eval.step;
-  result_.report.eval = Evaluation{eval.loss, eval.accuracy, eval.samples};
+  result_.report.eval = Evaluation{eval.loss, eval.accuracy, eval.samples, eval.metrics};
 }
 
 std::optional<Evaluation> RunReport::evaluation_of(int64_t step) const {
@@ -91,7 +91,7 @@ void RunReport::complete(const Progress& progress, const RunLength& length, Gene
 }
 
 void RunReport::add_evaluator(Group& group, const EvaluatorWatch& evaluator,
-                              bool user_wants_stop) {
+                              bool user_wants_stop, bool stopped_early) {
   Report& report = result_.report;
   constexpr int64_t kUser = 1, kEvaluator = 2, kChief = 4;
   const bool is_chief = setting_.leads_worker && setting_.world.identity().is_chief;
@@ -109,6 +109,7 @@ void RunReport::add_evaluator(Group& group, const EvaluatorWatch& evaluator,
   if (evaluator.has_evaluator()) report.roles["evaluator"] = 1;
   const bool by_evaluator = (wishes & kEvaluator) != 0 && (wishes & kUser) == 0;
   if (report.stopped) report.stop_reason = by_evaluator ? kStoppedByEvaluator : kStoppedOnRequest;
+  if (report.stopped && stopped_early && (wishes & kUser) == 0) report.stop_reason = kStoppedEarly;
   report.evaluator = evaluator.found();
   if (report.evaluator.is_object()) {
     report.evaluator.erase("stop");

@@ -28,7 +28,8 @@ class RunReport : public monitor::EventSink {
   void complete(const Progress& progress, const RunLength& length, Generation& generation,
                 const ReplicaModel& model, const Json& generation_facts);
   // COLLECTIVE. Adds the job's roles, why it stopped, and what rank 0 knows of the evaluator.
-  void add_evaluator(Group& group, const EvaluatorWatch& evaluator, bool user_wants_stop);
+  void add_evaluator(Group& group, const EvaluatorWatch& evaluator, bool user_wants_stop,
+                     bool stopped_early);
   const ReplicaResult& result() const { return result_; }
 
  private:

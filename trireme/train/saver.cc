@@ -147,6 +147,7 @@ checkpoint::Manifest Saver::manifest_of(const EngineState& state, const Progress
   manifest.extra["ledger"] = progress.ledger.to_json();
   manifest.extra["guard"] = progress.guard;
   manifest.extra["resize"] = progress.resize;
+  if (!progress.early_stop.is_null()) manifest.extra["early_stop"] = progress.early_stop;
   Json counters = state.counters;
   manifest.optimizer = counters.value("optimizer", Json::object());
   counters.erase("optimizer");

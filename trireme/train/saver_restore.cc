@@ -59,7 +59,8 @@ RunState state_of(const checkpoint::Saved& saved) {
                     manifest.loss_history,
                     {},
                     manifest.extra.value("guard", Json()),
-                    manifest.extra.value("resize", Json())};
+                    manifest.extra.value("resize", Json()),
+                    manifest.extra.value("early_stop", Json())};
   if (manifest.extra.contains("ledger"))
     state.progress.ledger = Ledger::from_json(manifest.extra["ledger"], saved.path.string());
   state.path = saved.path.string();

@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 
 #include <trireme/base/error.h>
+#include <trireme/config/names.h>
+#include <trireme/config/registry.h>
 #include <trireme/config/value.h>
 #include <trireme/train/refuse.h>
 #include <trireme/train/schedule.h>
@@ -9,14 +11,43 @@
 #include <numbers>
 
 namespace trireme {
+namespace {
+
+using OwnSchedules = config::Registry<RateSchedule>;
+OwnSchedules& own_schedules() {
+  static OwnSchedules known("schedule");
+  return known;
+}
+config::Names& schedule_names() {
+  static config::Names names{{"constant", "step", "cosine"}};
+  return names;
+}
+
+double own_factor(const ScheduleOptions& options, int64_t step) {
+  const double factor = own_schedules().find(options.name)(options, step);
+  if (!std::isfinite(factor) || factor < 0)
+    refuse_option(fmt::format("schedule '{}' gives the fraction {} of the learning rate for step "
+                              "{}",
+                              options.name, factor, step + 1),
+                  "a schedule that gives a number from 0 on");
+  return factor;
+}
+
+}  // namespace
+
+void register_schedule(const std::string& name, RateSchedule schedule) {
+  own_schedules().add(name, std::move(schedule), schedule_names().all());
+  schedule_names().add(name);
+}
 
 config::Rows rows_of(const ScheduleOptions*) {
   using O = ScheduleOptions;
   return config::all_of<O>(
       {config::row(&O::name, {.name = "schedule.name",
-                              .meaning = "How the learning rate changes: not at all, in steps, or "
-                                         "along a cosine over the whole run.",
-                              .choices = config::one_of({"constant", "step", "cosine"})}),
+                              .meaning = "How the learning rate changes: not at all, in steps, "
+                                         "along a cosine over the whole run, or as a programme "
+                                         "has registered.",
+                              .choices = [] { return schedule_names().all(); }}),
        config::row(&O::gamma, {.name = "schedule.gamma",
                                .meaning = "step: factor of each decay.",
                                .range = config::above(0),
@@ -101,7 +132,7 @@ double rate_factor(const ScheduleOptions& options, int64_t step) {
     return options.minimum +
            (1 - options.minimum) * 0.5 * (1 + std::cos(std::numbers::pi * progress));
   }
-  return 1.0;
+  return options.name == "constant" ? 1.0 : own_factor(options, step);
 }
 
 }  // namespace trireme

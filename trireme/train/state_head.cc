@@ -15,6 +15,7 @@ Json head_of(const RunState& state, bool from_memory) {
           {"ledger", state.progress.ledger.to_json()},
           {"guard", state.progress.guard},
           {"resize", state.progress.resize},
+          {"early_stop", state.progress.early_stop},
           {"counters", state.counters},
           {"epoch", state.progress.position.epoch},
           {"consumed", state.progress.position.consumed}};
@@ -23,7 +24,7 @@ Json head_of(const RunState& state, bool from_memory) {
 Progress progress_in(const Json& head) {
   return {head["step"],     head["skipped"], {head["epoch"], head["consumed"]},
           head["stopping"], head["losses"],  Ledger::from_json(head["ledger"], "rank 0"),
-          head["guard"],    head["resize"]};
+          head["guard"],    head["resize"],  head["early_stop"]};
 }
 
 StateView joined(StateView view, const StateView& more) {

@@ -200,6 +200,7 @@ Report Trainer::run(const Job& job, std::shared_ptr<const Source> train,
                               "'{}' uses none",
                               options_.strategy),
                   "strategy.name=parameter_server, or no Job::tables");
+  check_evaluations(options_, job, test.get());
   if (world_.is_elastic()) check_elastic(options_, *world_.identity().elastic);
   if (!world_.is_elastic() && options_.resize.batch != "keep")
     refuse_option("elastic.batch scale in a job whose number of workers stays",

@@ -5,11 +5,13 @@
 #include <trireme/parallel/engine.h>
 #include <trireme/parallel/optimizer.h>
 #include <trireme/train/callback.h>
+#include <trireme/train/metric.h>
 #include <trireme/train/report.h>
 #include <trireme/train/trainer_options.h>
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace trireme {
 
@@ -27,6 +29,7 @@ struct Job {
   // Returns the number of targets that the output got right, for accuracy. Default: the class with
   // the largest logit counts.
   OfBatch<int64_t> correct;
+  std::vector<Metric> metrics = {};  // More values of each evaluation.
 };
 
 // If gradients overflow under loss scaling, or a guard skips a batch, all ranks skip it: its data

@@ -271,7 +271,8 @@ auto rows_of_numbers() {
           {.name = "train.evaluate_every",
            .meaning = "Epochs between tests on the held-out samples; 0: a test at the end only.",
            .range = config::at_least(0)}),
-      config::part(&O::memory), config::part(&O::evaluator), config::part(&O::guard),
+      config::part(&O::memory), config::part(&O::early_stop), config::part(&O::evaluator),
+      config::part(&O::guard),
       config::part(&O::inject));
 }
 

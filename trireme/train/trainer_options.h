@@ -13,6 +13,7 @@
 #include <trireme/plan/division.h>
 #include <trireme/plan/ps_options.h>
 #include <trireme/plan/tensor_spec.h>
+#include <trireme/train/early_stop.h>
 #include <trireme/train/evaluation_curve.h>
 #include <trireme/train/guards.h>
 #include <trireme/train/resize.h>
@@ -107,6 +108,7 @@ struct TrainerOptions {
   int64_t schedule_every_epochs = 0;
   int64_t evaluate_every = 1;  // The interval in epochs; 0: only at the end.
   CheckpointOptions checkpoint;
+  EarlyStopOptions early_stop;
   EvaluatorOptions evaluator;  // Of the side task, if the job has one.
   GuardOptions guard;
   InjectOptions inject;

@@ -264,6 +264,11 @@ void check(const TrainerOptions& options) {
   check_local_steps(options);
   check_virtual_shards(options);
   check_division(options);
+  if (options.early_stop.patience > 0 && options.evaluate_every == 0)
+    refuse_option(fmt::format("early_stop.patience is {}, but train.evaluate_every is 0: only the "
+                              "end is evaluated",
+                              options.early_stop.patience),
+                  "train.evaluate_every=1, or early_stop.patience=0");
   if (options.batch == 0 && options.micro_batch == 0)
     refuse_option("data.batch is auto, and train.micro_batch too", "a number for one of them");
   plan::resolve_strategy(options.strategy, 1, options.replicas);

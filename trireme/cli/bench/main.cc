@@ -18,6 +18,7 @@ void add_subcommands(Command app) {
                             int (*run)(const RankArguments&)) {
     Command step = app.subcommand(name, description);
     step.option("--model", arguments->model);
+    step.option("--library", arguments->library);
     step.option("--batch", arguments->batch);
     step.option("--compression", arguments->compression);
     step.option("--compression-rank", arguments->compression_rank);

@@ -1,7 +1,9 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/mse_loss.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
+#include <ATen/ops/randn_like.h>
 #include <fmt/format.h>
 #include <torch/optim/sgd.h>
 
@@ -14,6 +16,7 @@
 #include <trireme/parallel/data_parallel.h>
 #include <trireme/parallel/distributed.h>
 #include <trireme/parallel/engine.h>
+#include <trireme/run/model_library.h>
 #include <algorithm>
 #include <chrono>
 
@@ -38,10 +41,14 @@ class Work {
     model = models::make_factory(options_, input_)();
     std::vector<int64_t> shape = input_.shape;
     shape.insert(shape.begin(), size_);
-    const bool tokens = models::family_of(options_)->takes_tokens;
+    const models::Family* const family = models::family_of(options_);
+    const bool tokens = family && family->takes_tokens;
     batch.data = tokens ? at::randint(input_.classes, shape, at::kLong) : at::randn(shape);
-    batch.target =
-        at::randint(input_.classes, {tokens ? size_ * input_.shape[0] : size_}, at::kLong);
+    if (input_.classes > 0)
+      batch.target =
+          at::randint(input_.classes, {tokens ? size_ * input_.shape[0] : size_}, at::kLong);
+    else  // A model of the user's own that classifies nothing.
+      batch.target = at::randn_like(output_of(model, batch).detach());
     // A target for each sample, so that a batch can be cut.
     if (tokens) batch.target = batch.target.view({size_, input_.shape[0]});
     if (input_.categories > 0)
@@ -51,7 +58,8 @@ class Work {
   }
   int64_t size() const { return size_; }
   static at::Tensor loss(const at::Tensor& output, const at::Tensor& target) {
-    return at::cross_entropy_loss(output, target.reshape({-1}));
+    return target.is_floating_point() ? at::mse_loss(output, target)
+                                      : at::cross_entropy_loss(output, target.reshape({-1}));
   }
 
  private:
@@ -214,6 +222,7 @@ void print(const RankArguments& arguments, const std::vector<double>& seconds, c
 
 int bench_step(const RankArguments& arguments) {
   require_steps(arguments);
+  if (!arguments.library.empty()) use_model_library(arguments.library);
   World world = World::join(world_options_of(arguments));
   Seen seen_by_first;
   const auto measure = [&](auto training, int rank) {

@@ -22,7 +22,8 @@ struct WorkerTrainArguments {
   bool quiet = false, json = false;
 };
 
-void write_down(Report& report, const RunFiles& files, const WorkerTrainArguments& arguments) {
+void write_down(Report& report, const monitor::RunFiles& files,
+                const WorkerTrainArguments& arguments) {
   report.files["report"] = arguments.report.empty() ? files.report.string() : arguments.report;
   if (!files.log.empty()) report.files["log"] = files.log.string();
   if (!files.events.empty()) report.files["events"] = files.events.string();
@@ -89,15 +90,15 @@ int train(const WorkerTrainArguments& arguments) {
   if (!world.identity().is_worker()) return serve(world, config, training);
   if (const char* started = std::getenv("TRIREME_STARTED"))
     std::from_chars(started, started + std::strlen(started), options.started_at);
-  const RunFiles files = files_of_run(config);
-  options.sinks.push_back(readers_of_rank_0(
+  const monitor::RunFiles files = files_of_run(config);
+  options.sinks.push_back(monitor::readers_of_rank_0(
       files, {.progress = config.record.progress && !arguments.quiet, .json = arguments.json}));
   options.publish = [&](Report& report) { write_down(report, files, arguments); };
   Trainer trainer(world, options);
   const Report report = trainer.fit(training.job, training.train, training.test);
   if (world.worker() == 0 && !report.dismissed) tell(report, world, options.sinks, arguments);
   world.leave();
-  const bool was_asked = report.stopped && report.stop_reason != kStoppedByEvaluator;
+  const bool was_asked = report.stopped && report.stop_reason == kStoppedOnRequest;
   return was_asked ? kExitStopped : kExitOk;
 }
 

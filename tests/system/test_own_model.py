@@ -1,0 +1,85 @@
+"""A model, a data set and a metric of the user's own, from a shared object (examples/own_model)."""
+
+import json
+import re
+import unittest
+
+from support import BIN, ROOT, TRIREME, SystemTest
+
+LIBRARY = BIN.parent / "lib" / "own_model.so"
+WAVES = ROOT / "examples" / "own_model" / "waves.yaml"
+
+
+class OwnModel(SystemTest):
+    def train_waves(self, *words, name="run"):
+        return self.train("--set", f"model.library={LIBRARY}", *words, name=name, config=WAVES)
+
+    def test_trains_with_any_number_of_workers(self):
+        alone = self.train_waves(name="alone")
+        self.assertLess(alone["eval"]["loss"], 0.05)
+        self.assertAlmostEqual(alone["eval"]["metrics"]["rmse"] ** 2, alone["eval"]["loss"],
+                               delta=1e-6)
+        together = self.train_waves("--workers", "2", name="together")
+        for one, other in zip(alone["loss_history"][:50], together["loss_history"]):
+            self.assertAlmostEqual(one, other, delta=1e-5)
+
+    def test_faults_are_injected_and_an_elastic_job_goes_on(self):
+        found = self.train_waves("--elastic", "1:2", "--inject", "kill:rank=1@step=20")
+        self.assertEqual(found["samples"]["lost"], 0)
+        self.assertGreaterEqual(len(found["generations"]), 2)
+        self.assertEqual(found["steps"], 6 * 32)
+
+    def test_is_planned_and_timed(self):
+        code, out, err = self.run_to_end(TRIREME, "plan", WAVES, "--workers", "2", "--set",
+                                         f"model.library={LIBRARY}", "--json")
+        self.assertEqual(code, 0, err)
+        plan = json.loads(out)
+        self.assertEqual(plan["world_size"], 2)
+        self.assertIn("in.weight", out)
+        code, out, err = self.run_to_end(TRIREME, "bench", "step", "--library", LIBRARY, "--model",
+                                         "waves", "--workers", "2", "--steps", "5", "--json")
+        self.assertEqual(code, 0, err)
+        measured = json.loads(out)
+        self.assertEqual((measured["model"], measured["batch"]), ("waves", 64))
+        self.assertGreater(measured["median_ms"], 0)
+
+    def assert_refused(self, *parts, words=(), library=LIBRARY):
+        code, out, err = self.run_to_end(TRIREME, "train", WAVES, "--set",
+                                         f"model.library={library}", *words)
+        self.assertEqual(code, 2, out + err)
+        for part in parts:
+            self.assertIn(part, err)
+        self.assertFalse((self.folder / "runs").exists(), "nothing was written")
+
+    def test_wrong_input_is_refused_before_anything_is_written(self):
+        self.assert_refused("model.library", "no such file", library="absent.so")
+        text = self.folder / "text.so"
+        text.write_text("no shared object")
+        self.assert_refused("registers no model", library=text)
+        self.assert_refused('model.name is "wave"', "waves", words=("--set", "model.name=wave"))
+        self.assert_refused("early_stop.measure", "rmse", words=("--set", "early_stop.measure=f1"))
+        self.assert_refused('train.metrics has "f1"', "rmse", words=("--set", "train.metrics=f1"))
+        # An image that ends before its code does.
+        cut = self.folder / "cut.so"
+        cut.write_bytes(LIBRARY.read_bytes()[:-200000])
+        code, out, err = self.run_to_end(TRIREME, "train", WAVES, "--set", f"model.library={cut}",
+                                         "--set", f"run.dir={self.folder}/cut")
+        self.assertNotEqual(code, 0)
+        other = self.folder / "other.so"
+        other.write_bytes(re.sub(rb"(trireme:model:waves:)\d", rb"\g<1>9", LIBRARY.read_bytes()))
+        code, out, err = self.run_to_end(TRIREME, "plan", WAVES, "--set", f"model.library={other}")
+        self.assertEqual(code, 2, out + err)
+        self.assertIn("was built with LibTorch 9", err)
+        self.assertIn("this process has LibTorch", err)
+
+    def test_a_library_whose_names_are_not_used_does_no_harm(self):
+        code, out, err = self.run_to_end(
+            TRIREME, "train", WAVES, "--set", f"model.library={LIBRARY}", "--set", "model.name=mlp",
+            "--set", "data.name=digits", "--set", "loss.name=cross_entropy", "--set", "train.metrics=none", "--set",
+            "early_stop.measure=loss", "--set",
+            "train.epochs=1", "--set", f"run.dir={self.folder}/mlp", timeout=60)
+        self.assertEqual(code, 0, out + err)
+
+
+if __name__ == "__main__":
+    unittest.main()

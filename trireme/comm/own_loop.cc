@@ -1,0 +1,36 @@
+#include <trireme/comm/own_loop.h>
+#include <trireme/comm/world.h>
+
+namespace trireme {
+
+void OwnLoop::take_batch(int64_t new_samples, int64_t new_of_all) {
+  if (new_samples != samples || new_of_all != of_all)
+    for (const auto& each : before_batch)
+      if (const auto call = each.lock()) (*call)(new_samples, new_of_all);
+  samples = new_samples;
+  of_all = new_of_all;
+}
+
+void OwnLoop::claim_steps(const std::shared_ptr<const void>& who, Teller kind) {
+  if (!teller_.expired() && kind <= kind_) return;
+  teller_ = who;
+  kind_ = kind;
+}
+
+bool OwnLoop::end_step(const std::shared_ptr<const void>& who) {
+  if (teller_.lock() != who) return false;
+  ++steps_;
+  return true;
+}
+
+void OwnLoop::go_on_from(int64_t step) {
+  steps_ = step;
+  ++loads_;
+}
+
+void OwnLoop::enter(Phase phase) {
+  world->set_phase(phase, steps_ + 1);
+  if (strike) strike(phase, steps_ + 1);
+}
+
+}  // namespace trireme

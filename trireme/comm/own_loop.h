@@ -1,0 +1,59 @@
+// What the parts of a loop of the user's own know of each other: its engines (Distributed), its
+// loaders, its Checkpoint and its LoopRecord. A World has one.
+#pragma once
+#include <trireme/watch/phase.h>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace trireme {
+
+class World;
+
+// The thread of the loop uses it.
+struct OwnLoop {
+  World* world = nullptr;  // The World's place now: it may have been moved.
+  // The batch in hand: this rank's samples, by which its gradients count, and those of all
+  // ranks. 0 of all ranks: not known, and every rank counts alike.
+  int64_t samples = 1, of_all = 0;
+  int engines = 0;  // The engines that were made so far; and the same of loaders.
+  int loaders = 0;
+  bool regroup = false;  // All ranks know that they meet again after this step.
+  bool stop = false;     // All ranks know that one was asked to stop.
+  // Whether this process is asked to stop; null: the loop does not listen.
+  std::function<bool()> wants_stop;
+  // Called as long as they live: before another batch is in hand; by leave(), which compares the
+  // facts over all ranks before it says goodbye; and in each new generation of an elastic job,
+  // in this order (train/own_checkpoint.h).
+  std::vector<std::weak_ptr<const std::function<void(int64_t samples, int64_t of_all)>>>
+      before_batch;
+  std::vector<std::weak_ptr<const std::function<void()>>> before_leave, rebind;
+  std::map<std::string, std::string> facts_at_the_end;
+  void take_batch(int64_t new_samples, int64_t new_of_all);
+
+  // The part that tells the ends of steps: of those that are there, the last in this list. Of
+  // several engines it is the first.
+  enum class Teller { engine, record, checkpoint };
+  void claim_steps(const std::shared_ptr<const void>& who, Teller kind);
+  // Counts a step if `who` tells their ends. Returns whether it does.
+  bool end_step(const std::shared_ptr<const void>& who);
+  // The state of another step was loaded.
+  void go_on_from(int64_t step);
+  int64_t steps() const { return steps_; }  // Those that are finished, also before a resume.
+  int64_t loads() const { return loads_; }  // The number of calls of go_on_from().
+
+  // The process comes to a phase of the step under way. Heartbeats and the launcher know it then,
+  // and injected faults strike.
+  void enter(Phase phase);
+  std::function<void(Phase phase, int64_t step)> strike;  // May be null.
+
+ private:
+  int64_t steps_ = 0, loads_ = 0;
+  std::weak_ptr<const void> teller_;
+  Teller kind_ = Teller::engine;
+};
+
+}  // namespace trireme

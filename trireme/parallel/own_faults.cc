@@ -1,0 +1,35 @@
+#include <trireme/base/unix_time.h>
+#include <trireme/comm/breakable.h>
+#include <trireme/faults/injector.h>
+#include <trireme/parallel/own_faults.h>
+#include <cstdlib>
+#include <memory>
+
+namespace trireme {
+
+void listen_for_faults(World& world) {
+  const char* const text = std::getenv(kInjectVariable);
+  const std::shared_ptr<OwnLoop>& loop = world.own_loop();
+  if (text == nullptr || loop->strike) return;
+  const char* const marks = std::getenv(kInjectMarksVariable);
+  FaultActions actions = process_actions();
+  actions.drop_link = [weak = std::weak_ptr(loop)](int peer) {
+    const auto now = weak.lock();
+    if (auto* const group = dynamic_cast<comm::Breakable*>(now->world->loop_group().get()))
+      group->drop_link(peer);
+  };
+  actions.tell = [weak = std::weak_ptr(loop)](const Fault& fault, int64_t step) {
+    World& now = *weak.lock()->world;
+    now.tell_event({.rank = now.rank(),
+                    .time = unix_seconds(),
+                    .event = monitor::FaultRecord{step, fault.text()}});
+  };
+  // The launcher has drawn the random ones.
+  const auto injector = std::make_shared<Injector>(
+      schedule_faults(parse_faults(text), world.size()), marks ? marks : "", std::move(actions));
+  loop->strike = [injector, weak = std::weak_ptr(loop)](Phase phase, int64_t step) {
+    injector->at(weak.lock()->world->rank(), phase, step);
+  };
+}
+
+}  // namespace trireme

@@ -1,0 +1,98 @@
+#include <fmt/format.h>
+
+#include <trireme/base/error.h>
+#include <trireme/base/files.h>
+#include <trireme/config/registration.h>
+#include <trireme/data/data_kinds.h>
+#include <trireme/models/shapes.h>
+#include <trireme/run/model_library.h>
+#include <trireme/train/own_names.h>
+#include <mutex>
+#include <set>
+#include <string_view>
+
+namespace trireme {
+namespace {
+
+// The marks in trireme/register.h. (Written apart, so that this file's own object has none.)
+constexpr std::string_view kMark = "\x1etrireme:";
+constexpr char kEnd = '\x1f';
+constexpr size_t kLongestName = 256;
+
+struct Opened {
+  std::mutex mutex;
+  std::set<std::filesystem::path> paths;
+  OpenLibrary open = nullptr;
+};
+Opened& opened() {
+  static Opened only;
+  return only;
+}
+
+[[noreturn]] void refuse_library(const std::filesystem::path& path, const std::string& what,
+                                 const std::string& remedy) {
+  throw Error(ErrorCode::invalid_argument, "config",
+              fmt::format("model.library is \"{}\", {}", path.string(), what), remedy);
+}
+
+// Only the worker can read such data.
+void add_data_name(const std::string& name) {
+  data::add_kind({.name = name, .read = [name](const data::DataOptions&) -> data::Dataset {
+                    throw Error(ErrorCode::unsupported, "config",
+                                fmt::format("data.name is {}, which a shared object registers: "
+                                            "only a process with LibTorch can read it",
+                                            name),
+                                "trireme train, which starts one");
+                  }});
+}
+
+void add_names(const std::vector<Registration>& all) {
+  for (const auto& [kind, name, torch] : all) {
+    if (kind == "model") models::add_model(name);
+    if (kind == "data") add_data_name(name);
+    if (kind == "loss") add_loss_name(name);
+    if (kind == "metric") add_metric_name(name);
+  }
+}
+
+}  // namespace
+
+std::vector<Registration> registrations_in(const std::string& bytes) {
+  std::vector<Registration> found;
+  for (size_t at = bytes.find(kMark); at != std::string::npos; at = bytes.find(kMark, at + 1)) {
+    const size_t begin = at + kMark.size(), end = bytes.find(kEnd, begin);
+    if (end == std::string::npos || end - begin > kLongestName) continue;
+    const std::string entry = bytes.substr(begin, end - begin);
+    if (entry.find(kMark.front()) != std::string::npos) continue;
+    const size_t first = entry.find(':'), last = entry.rfind(':');
+    if (first < last && last != std::string::npos)
+      found.push_back({entry.substr(0, first), entry.substr(first + 1, last - first - 1),
+                       entry.substr(last + 1)});
+  }
+  return found;
+}
+
+void use_model_library(const std::filesystem::path& path) {
+  auto& [mutex, paths, open] = opened();
+  const std::lock_guard lock(mutex);
+  if (!path_exists(path))
+    throw Error(ErrorCode::not_found, "config",
+                fmt::format("model.library is \"{}\", and there is no such file", path.string()),
+                "the shared object's path, relative to the working directory");
+  const std::filesystem::path canonical = std::filesystem::canonical(path);
+  if (paths.contains(canonical)) return;
+  const auto names = registrations_in(read_file(canonical));
+  if (names.empty())
+    refuse_library(path, "which registers no model, data set, loss or metric",
+                   "a shared object with TRIREME_MODEL(\"name\", factory)");
+  open ? open(canonical, names) : add_names(names);
+  config::throw_if_registration_failed();
+  paths.insert(canonical);
+}
+
+bool set_library_opener(OpenLibrary open) {
+  opened().open = open;
+  return true;
+}
+
+}  // namespace trireme
