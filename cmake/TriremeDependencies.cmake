@@ -1,15 +1,25 @@
 # The packages on which Trireme is built. All but LibTorch are Debian packages (scripts/setup
 # installs them).
-find_package(Threads REQUIRED)
-find_package(OpenSSL REQUIRED)
-find_package(CURL REQUIRED)
-find_package(ZLIB REQUIRED)
-find_package(fmt REQUIRED)
-find_package(nlohmann_json REQUIRED)
-find_package(yaml-cpp REQUIRED)
-find_package(CLI11 REQUIRED)
+include(TriremeLibraries)
+find_package(CURL QUIET)
+find_package(CLI11 QUIET)
+find_path(TRIREME_ASIO_INCLUDE asio.hpp)
+find_path(TRIREME_XXHASH_INCLUDE xxhash.h)
+find_path(TRIREME_GLOO_INCLUDE gloo/config.h)
+foreach(needed CURL_FOUND:libcurl4-openssl-dev CLI11_FOUND:libcli11-dev
+               TRIREME_ASIO_INCLUDE:libasio-dev TRIREME_XXHASH_INCLUDE:libxxhash-dev
+               TRIREME_GLOO_INCLUDE:libgloo-dev)
+  string(REPLACE ":" ";" needed ${needed})
+  list(GET needed 0 found)
+  if(NOT ${found})
+    list(GET needed 1 package)
+    list(APPEND TRIREME_MISSING_PACKAGES ${package})
+  endif()
+endforeach()
+if(TRIREME_MISSING_PACKAGES)
+  list(REMOVE_DUPLICATES TRIREME_MISSING_PACKAGES)
+  list(JOIN TRIREME_MISSING_PACKAGES " " missing)
+  message(FATAL_ERROR "Trireme needs packages that are not on this machine. On Debian and Ubuntu: "
+                      "apt-get install ${missing}")
+endif()
 include(FindLibTorch)
-
-find_path(TRIREME_ASIO_INCLUDE asio.hpp REQUIRED)
-find_path(TRIREME_XXHASH_INCLUDE xxhash.h REQUIRED)
-find_path(TRIREME_GLOO_INCLUDE gloo/config.h REQUIRED)

@@ -23,7 +23,10 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
                          -Wno-error=dangling-reference)
   endif()
 endif()
-target_compile_options(trireme_flags INTERFACE "$<BUILD_INTERFACE:${warnings}>")
+# A project that has Trireme as a part of itself chooses its own warnings.
+if(PROJECT_IS_TOP_LEVEL OR TRIREME_WERROR)
+  target_compile_options(trireme_flags INTERFACE "$<BUILD_INTERFACE:${warnings}>")
+endif()
 if(TRIREME_SANITIZE)
   target_compile_options(trireme_flags
     INTERFACE -fsanitize=${TRIREME_SANITIZE} -fno-omit-frame-pointer)
@@ -34,7 +37,7 @@ if(TRIREME_SANITIZE)
   endif()
 endif()
 target_link_libraries(trireme_flags
-  INTERFACE fmt::fmt nlohmann_json::nlohmann_json Threads::Threads)
+  INTERFACE Trireme::fmt Trireme::json Threads::Threads)
 
 # Most of the time of a build goes into reading headers. Headers that many files include are
 # therefore precompiled, once without and once with tensors. More of torch is not precompiled,

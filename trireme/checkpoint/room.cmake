@@ -1,1 +1,1 @@
-target_link_libraries(trireme_checkpoint PRIVATE xxhash ZLIB::ZLIB)
+target_link_libraries(trireme_checkpoint PRIVATE Trireme::xxhash Trireme::zlib)

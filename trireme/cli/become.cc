@@ -10,7 +10,7 @@
 namespace trireme::cli {
 
 void become(const std::string& name, std::vector<std::string> arguments) {
-  const std::string program = sibling_program(name).string();
+  const std::string program = torch_program(name).string();
   arguments.insert(arguments.begin(), program);
   std::vector<char*> argv;
   for (std::string& argument : arguments) argv.push_back(argument.data());

@@ -58,7 +58,7 @@ int measure(const BenchArguments& arguments, std::vector<std::string> words) {
   for (const char* name : {"OMP_NUM_THREADS", "MKL_NUM_THREADS"}) setenv(name, "1", 1);
   if (path.in_threads || (arguments.workers == 1 && arguments.node.nodes == 1))
     become("trireme-bench", std::move(words));
-  words.insert(words.begin(), sibling_program("trireme-bench").string());
+  words.insert(words.begin(), torch_program("trireme-bench").string());
   if (path.backend == "mpi") become_mpirun(arguments.workers, words);
   launch::SupervisorOptions options;
   arguments.node.apply(options);

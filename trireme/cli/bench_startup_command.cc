@@ -33,7 +33,7 @@ launch::SupervisorOptions job_of(const BenchArguments& arguments) {
   options.workers = find_bench_path(arguments.path).in_threads ? 1 : arguments.workers;
   options.threads_per_worker = 1;  // The same as in the measurements of peers.
   options.prefix_output = false;
-  options.command = {sibling_program("trireme-bench").string(),
+  options.command = {torch_program("trireme-bench").string(),
                      "first-step",
                      "--model",
                      arguments.model,

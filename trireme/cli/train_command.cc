@@ -119,7 +119,7 @@ int supervise_workers(const TrainArguments& arguments, const Config& config,
   if ((options.nodes == 1 || options.etcd) && !config.world.interface.empty())
     options.rendezvous.host = net::address_of_interface(config.world.interface);
   options.command = worker_arguments(arguments, config);
-  options.command.insert(options.command.begin(), sibling_program("trireme-worker").string());
+  options.command.insert(options.command.begin(), torch_program("trireme-worker").string());
   set_threads(config, strategy, std::max(1, options.workers / options.nodes));
   // The report must stay JSON; rank 0 itself then writes the progress to standard error.
   options.prefix_output = !arguments.json;
@@ -247,6 +247,7 @@ int train(TrainArguments arguments) {
   const std::vector<Fault> faults =
       schedule_faults(config.trainer.inject.faults, strategy.world_size);
   if (!faults.empty()) config.trainer.inject.faults = faults;
+  torch_program("trireme-worker");  // It refuses a wrong LibTorch before a folder is made.
   config.record.dir = make_run_dir(config);
   if (!launched || identity.worker == 0) {
     require_place_of("--report", arguments.report, {config.record.dir, checkpoint_dir(config)});

@@ -29,15 +29,24 @@ endif()
 if(MPI_FOUND)
   target_include_directories(trireme_comm SYSTEM PRIVATE ${MPI_CXX_INCLUDE_DIRS})
   target_compile_definitions(trireme_comm PRIVATE ${MPI_CXX_COMPILE_DEFINITIONS})
-  # Only the C interface is used.
+  # MPI is loaded when it is used (mpi/mpi_library.h), under the name that programmes linked with
+  # it would look for.
   list(FILTER MPI_CXX_LIBRARIES EXCLUDE REGEX "mpi_cxx|mpi\\+\\+")
-  # The libraries are linked by path, not as a target: an installed package would have to find a
-  # target again.
-  target_link_libraries(trireme_comm PRIVATE ${MPI_CXX_LIBRARIES})
+  list(GET MPI_CXX_LIBRARIES 0 mpi_library)
+  file(REAL_PATH ${mpi_library} mpi_library)
+  execute_process(COMMAND ${CMAKE_OBJDUMP} -p ${mpi_library} OUTPUT_VARIABLE mpi_header)
+  string(REGEX MATCH "SONAME +([^\n]+)" mpi_soname "${mpi_header}")
+  if(NOT mpi_soname)
+    message(FATAL_ERROR "${mpi_library} is no shared library, so MPI cannot be loaded at run time; "
+                        "set TRIREME_MPI=OFF, or install a shared MPI")
+  endif()
+  set_source_files_properties(${PROJECT_SOURCE_DIR}/trireme/comm/mpi/mpi_library.cc PROPERTIES
+    COMPILE_DEFINITIONS
+    "TRIREME_MPI_FILE=\"${CMAKE_MATCH_1}\";TRIREME_MPI_PATH=\"${mpi_library}\"")
   trireme_unused_sources(mpi/no_mpi.cc)
 else()
-  trireme_unused_sources(mpi/mpi_calls.cc mpi/mpi_group.cc mpi/mpi_messages.cc
-                         mpi/mpi_reduction.cc)
+  trireme_unused_sources(mpi/mpi_calls.cc mpi/mpi_group.cc mpi/mpi_library.cc
+                         mpi/mpi_messages.cc mpi/mpi_reduction.cc)
 endif()
 option(TRIREME_NCCL
        "Carry GPU tensors with NCCL (needs LibTorch with CUDA, and headers of NCCL and CUDA)" OFF)

@@ -1,1 +1,1 @@
-target_link_libraries(trireme_config PRIVATE yaml-cpp)
+target_link_libraries(trireme_config PRIVATE Trireme::yaml)

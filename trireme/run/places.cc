@@ -2,20 +2,23 @@
 
 #include <trireme/base/error.h>
 #include <trireme/base/files.h>
+#include <trireme/run/libtorch_place.h>
 #include <trireme/run/places.h>
 #include <unistd.h>
 
 namespace trireme {
 namespace fs = std::filesystem;
 
-fs::path sibling_program(const std::string& name) {
-  const fs::path path = fs::read_symlink("/proc/self/exe").parent_path() / name;
+fs::path torch_program(const std::string& name) {
+  const fs::path own_folder = fs::read_symlink("/proc/self/exe").parent_path();
+  const fs::path path = own_folder / name;
   if (!path_exists(path))
     throw Error(ErrorCode::not_found, "cli",
                 fmt::format("the programme {} is missing", path.string()),
                 fmt::format("build it (cmake --build build --target {}), or install "
                             "Trireme again",
                             name));
+  use_libtorch(own_folder);
   return path;
 }
 

@@ -6,8 +6,10 @@
 
 namespace trireme {
 
-// The path of a programme in the folder of this programme. Throws Error(not_found).
-std::filesystem::path sibling_program(const std::string& name);
+// The path of a programme with torch in the folder of this programme. It will find LibTorch if
+// this process starts it (libtorch_place.h). Throws Error(not_found) if the programme is missing,
+// and as use_libtorch() does.
+std::filesystem::path torch_program(const std::string& name);
 
 // run.dir, or a new folder named after data and time ("runs/digits-20260131-101500").
 std::string make_run_dir(const Config& config);

@@ -24,32 +24,34 @@ std::string complaint_of(int code) {
   if (code == MPI_SUCCESS) return {};
   char text[MPI_MAX_ERROR_STRING] = "";
   int length = 0;
-  MPI_Error_string(code, text, &length);
+  mpi().Error_string(code, text, &length);
   return std::string(text, static_cast<size_t>(length));
 }
 
 bool mpi_is_running() {
+  if (!mpi_is_loaded()) return false;
   const std::lock_guard lock(mpi_mutex());
   int started = 0, ended = 0;
-  MPI_Initialized(&started);
-  MPI_Finalized(&ended);
+  mpi().Initialized(&started);
+  mpi().Finalized(&ended);
   return started && !ended;
 }
 
 void ensure_mpi(int worker, int workers) {
+  mpi();  // A programme may have started MPI by itself.
   if (!mpi_is_running()) {
     int provided = MPI_THREAD_SINGLE;
     const std::string complaint =
-        call_mpi(MPI_Init_thread, nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided);
+        call_mpi(mpi().Init_thread, nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided);
     if (!complaint.empty()) throw Error(ErrorCode::io, "comm", "MPI does not start: " + complaint);
     if (provided < MPI_THREAD_SERIALIZED)
       throw Error(ErrorCode::unsupported, "comm", "only the first thread can call this MPI",
                   "an MPI with MPI_THREAD_SERIALIZED");
   }
   int rank = -1, size = 0;
-  call_mpi(MPI_Comm_rank, MPI_COMM_WORLD, &rank);
-  call_mpi(MPI_Comm_size, MPI_COMM_WORLD, &size);
-  call_mpi(MPI_Comm_set_errhandler, MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  call_mpi(mpi().Comm_rank, mpi().comm_world, &rank);
+  call_mpi(mpi().Comm_size, mpi().comm_world, &size);
+  call_mpi(mpi().Comm_set_errhandler, mpi().comm_world, mpi().errors_return);
   if (rank != worker || size != workers)
     throw Error(
         ErrorCode::invalid_argument, "comm",
@@ -76,7 +78,7 @@ MpiEnd await(MPI_Request& request, Deadline deadline, const std::function<void()
   MpiEnd end;
   const auto over = [&] {
     int done = 0;
-    end.complaint = call_mpi(MPI_Test, &request, &done, &end.status);
+    end.complaint = call_mpi(mpi().Test, &request, &done, &end.status);
     end.done = done != 0;
     return end.done || !end.complaint.empty();
   };
@@ -92,7 +94,8 @@ std::string hand_out_by_mpi(const std::string& text, int worker, int workers,
   int length = static_cast<int>(bytes.size());
   const auto broadcast = [&](void* data, int count, MPI_Datatype type) {
     MPI_Request request;
-    std::string complaint = call_mpi(MPI_Ibcast, data, count, type, 0, MPI_COMM_WORLD, &request);
+    std::string complaint =
+        call_mpi(mpi().Ibcast, data, count, type, 0, mpi().comm_world, &request);
     const MpiEnd end =
         complaint.empty() ? await(request, deadline, [] {}) : MpiEnd{true, complaint, {}};
     if (!end.done)
@@ -103,9 +106,9 @@ std::string hand_out_by_mpi(const std::string& text, int worker, int workers,
       throw Error(ErrorCode::io, "comm",
                   "MPI cannot hand out the coordinator's address: " + end.complaint);
   };
-  broadcast(&length, 1, MPI_INT);
+  broadcast(&length, 1, mpi().integer);
   bytes.resize(static_cast<size_t>(length));
-  broadcast(bytes.data(), length, MPI_CHAR);
+  broadcast(bytes.data(), length, mpi().character);
   return {bytes.begin(), bytes.end()};
 }
 
@@ -114,9 +117,9 @@ void leave_mpi(Deadline deadline) {
   // MPI_Finalize may wait for ranks that never come. After this barrier all ranks are about to
   // call it.
   MPI_Request request;
-  if (!call_mpi(MPI_Ibarrier, MPI_COMM_WORLD, &request).empty()) return;
+  if (!call_mpi(mpi().Ibarrier, mpi().comm_world, &request).empty()) return;
   const MpiEnd end = await(request, deadline, [] {});
-  if (end.done && end.complaint.empty()) call_mpi(MPI_Finalize);
+  if (end.done && end.complaint.empty()) call_mpi(mpi().Finalize);
 }
 
 }  // namespace trireme::comm

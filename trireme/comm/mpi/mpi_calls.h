@@ -1,8 +1,8 @@
 // MPI in this process: it is started once, called by one thread at a time, and polled for the
 // operations in progress.
 #pragma once
-#include <mpi.h>
 #include <trireme/base/deadline.h>
+#include <trireme/comm/mpi/mpi_library.h>
 #include <functional>
 #include <mutex>
 #include <string>
@@ -12,6 +12,7 @@ namespace trireme::comm {
 
 // Starts MPI if that has not been done. Throws as hand_out_by_mpi() does.
 void ensure_mpi(int worker, int workers);
+// False also if MPI was never loaded.
 bool mpi_is_running();
 std::mutex& mpi_mutex();
 

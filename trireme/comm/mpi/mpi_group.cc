@@ -42,8 +42,8 @@ class MpiGroup : public Group {
     return queue_.add([this, tensor, op] {
       complete("all_reduce", {tensor}, [&](MPI_Request* request) {
         const MPI_Op reduction = mpi_op_of(tensor.scalar_type(), op);
-        return call_mpi(MPI_Iallreduce, MPI_IN_PLACE, tensor.mutable_data_ptr(), count_of(tensor),
-                        type_of(tensor), reduction, ranks_, request);
+        return call_mpi(mpi().Iallreduce, MPI_IN_PLACE, tensor.mutable_data_ptr(),
+                        count_of(tensor), type_of(tensor), reduction, ranks_, request);
       });
       if (op == ReduceOp::mean) tensor.div_(size());
     });
@@ -56,7 +56,7 @@ class MpiGroup : public Group {
       const at::Tensor arrived = at::empty({size(), output.numel()}, input.options());
       complete("reduce_scatter", {input, arrived}, [&](MPI_Request* request) {
         const int count = count_of(output);
-        return call_mpi(MPI_Ialltoall, input.const_data_ptr(), count, type_of(input),
+        return call_mpi(mpi().Ialltoall, input.const_data_ptr(), count, type_of(input),
                         arrived.mutable_data_ptr(), count, type_of(arrived), ranks_, request);
       });
       reduce_blocks(arrived.unbind(0), output, op);
@@ -67,7 +67,7 @@ class MpiGroup : public Group {
     return queue_.add([this, input, output] {
       put_block(output, input, rank());
       complete("all_gather", {output}, [&](MPI_Request* request) {
-        return call_mpi(MPI_Iallgather, MPI_IN_PLACE, 0, MPI_DATATYPE_NULL,
+        return call_mpi(mpi().Iallgather, MPI_IN_PLACE, 0, mpi().datatype_null,
                         output.mutable_data_ptr(), count_of(input), type_of(output), ranks_,
                         request);
       });
@@ -77,7 +77,7 @@ class MpiGroup : public Group {
   WorkPtr do_broadcast(at::Tensor tensor, int root) override {
     return queue_.add([this, tensor, root] {
       complete("broadcast", {tensor}, [&](MPI_Request* request) {
-        return call_mpi(MPI_Ibcast, tensor.mutable_data_ptr(), count_of(tensor), type_of(tensor),
+        return call_mpi(mpi().Ibcast, tensor.mutable_data_ptr(), count_of(tensor), type_of(tensor),
                         root, ranks_, request);
       });
     });
@@ -89,7 +89,7 @@ class MpiGroup : public Group {
                              received = in_ints(splits.received),
                              received_at = in_ints(splits.received_at);
       complete("all_to_all", {input, output}, [&](MPI_Request* request) {
-        return call_mpi(MPI_Ialltoallv, input.const_data_ptr(), sent.data(), sent_at.data(),
+        return call_mpi(mpi().Ialltoallv, input.const_data_ptr(), sent.data(), sent_at.data(),
                         type_of(input), output.mutable_data_ptr(), received.data(),
                         received_at.data(), type_of(output), ranks_, request);
       });
@@ -105,7 +105,7 @@ class MpiGroup : public Group {
             const void* from = here ? MPI_IN_PLACE : input.const_data_ptr();
             void* to = here ? output.mutable_data_ptr() : nullptr;
             const int count = count_of(input);
-            return call_mpi(MPI_Igather, from, count, type_of(input), to, count, type_of(input),
+            return call_mpi(mpi().Igather, from, count, type_of(input), to, count, type_of(input),
                             root, ranks_, request);
           });
         })
@@ -115,8 +115,9 @@ class MpiGroup : public Group {
   void do_barrier() override {
     queue_
         .add([this] {
-          complete("barrier", {},
-                   [&](MPI_Request* request) { return call_mpi(MPI_Ibarrier, ranks_, request); });
+          complete("barrier", {}, [&](MPI_Request* request) {
+            return call_mpi(mpi().Ibarrier, ranks_, request);
+          });
         })
         ->wait();
   }
@@ -169,14 +170,14 @@ MPI_Comm communicator_of(const std::vector<int>& members, int tag, const WaitLim
   MPI_Group world, group;
   MPI_Comm ranks;
   const std::lock_guard lock(mpi_mutex());
-  MPI_Comm_group(MPI_COMM_WORLD, &world);
-  MPI_Group_incl(world, static_cast<int>(members.size()), members.data(), &group);
+  mpi().Comm_group(mpi().comm_world, &world);
+  mpi().Group_incl(world, static_cast<int>(members.size()), members.data(), &group);
   const std::string complaint =
-      complaint_of(MPI_Comm_create_group(MPI_COMM_WORLD, group, tag, &ranks));
-  MPI_Group_free(&group);
-  MPI_Group_free(&world);
+      complaint_of(mpi().Comm_create_group(mpi().comm_world, group, tag, &ranks));
+  mpi().Group_free(&group);
+  mpi().Group_free(&world);
   if (!complaint.empty()) limits.explain("making a group", complaint);
-  MPI_Comm_set_errhandler(ranks, MPI_ERRORS_RETURN);
+  mpi().Comm_set_errhandler(ranks, mpi().errors_return);
   return ranks;
 }
 

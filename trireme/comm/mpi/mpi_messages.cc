@@ -64,7 +64,7 @@ class MpiMessages::SendWork : public Work {
   bool wait_for(Milliseconds patience) override {
     const Deadline deadline = Deadline::after(std::min(patience, limit_.remaining()));
     for (MPI_Request& request : requests_) {
-      if (request == MPI_REQUEST_NULL) continue;
+      if (request == mpi().request_null) continue;
       const MpiEnd end = await(request, deadline, [&] {
         messages_->limits_->throw_if_lost();
         messages_->advance();
@@ -72,7 +72,7 @@ class MpiMessages::SendWork : public Work {
       if (!end.complaint.empty()) messages_->limits_->explain("send", end.complaint);
       if (!end.done && limit_.expired()) messages_->limits_->time_out("send", "the other ranks");
       if (!end.done) return false;
-      request = MPI_REQUEST_NULL;
+      request = mpi().request_null;
     }
     over_ = true;
     return true;
@@ -80,15 +80,15 @@ class MpiMessages::SendWork : public Work {
 
  private:
   void start_one(size_t number, const at::Tensor& tensor, int bytes, int to, int tag) {
-    const std::string complaint = call_mpi(MPI_Isend, tensor.const_data_ptr(), bytes, MPI_BYTE, to,
-                                           tag, messages_->ranks_, &requests_[number]);
+    const std::string complaint = call_mpi(mpi().Isend, tensor.const_data_ptr(), bytes, mpi().byte,
+                                           to, tag, messages_->ranks_, &requests_[number]);
     if (!complaint.empty()) messages_->limits_->explain("send", complaint);
   }
 
   std::shared_ptr<MpiMessages> messages_;
   at::Tensor tensor_, header_;
   Deadline limit_ = Deadline::after(messages_->limits_->timeout());
-  std::array<MPI_Request, 2> requests_{MPI_REQUEST_NULL, MPI_REQUEST_NULL};
+  std::array<MPI_Request, 2> requests_{mpi().request_null, mpi().request_null};
   bool over_ = false;
 };
 
@@ -97,13 +97,13 @@ struct MpiMessages::Receipt {
   at::Tensor tensor, header;
   int from, tag;
   at::Tensor place;  // The place of the body: the tensor, or memory of its own if it does not fit.
-  MPI_Request head = MPI_REQUEST_NULL, body = MPI_REQUEST_NULL;
+  MPI_Request head = mpi().request_null, body = mpi().request_null;
   MessageDifference difference;
   std::string complaint;
   std::atomic<bool> begun{false};  // The body was asked for, or MPI complained.
 
   ~Receipt() {
-    if (head != MPI_REQUEST_NULL || body != MPI_REQUEST_NULL)
+    if (head != mpi().request_null || body != mpi().request_null)
       leave_to_mpi({tensor, header, place});
   }
 };
@@ -136,11 +136,11 @@ class MpiMessages::ReceiveWork : public Work {
     look();
     if (!poll([&] { return receipt_->begun.load(); }, deadline, look)) return false;
     if (!receipt_->complaint.empty()) messages_->limits_->explain("recv", receipt_->complaint);
-    if (receipt_->body != MPI_REQUEST_NULL) {
+    if (receipt_->body != mpi().request_null) {
       const MpiEnd end = await(receipt_->body, deadline, look);
       if (!end.complaint.empty()) messages_->limits_->explain("recv", end.complaint);
       if (!end.done) return false;
-      receipt_->body = MPI_REQUEST_NULL;
+      receipt_->body = mpi().request_null;
     }
     return true;
   }
@@ -163,8 +163,8 @@ WorkPtr MpiMessages::receive(at::Tensor tensor, int from, int tag) {
   receipt->from = from;
   receipt->tag = tag;
   const std::string complaint =
-      call_mpi(MPI_Irecv, receipt->header.mutable_data_ptr(), byte_count_of(receipt->header),
-               MPI_BYTE, from, tag, ranks_, &receipt->head);
+      call_mpi(mpi().Irecv, receipt->header.mutable_data_ptr(), byte_count_of(receipt->header),
+               mpi().byte, from, tag, ranks_, &receipt->head);
   if (!complaint.empty()) limits_->explain("recv", complaint);
   const std::lock_guard lock(mutex_);
   without_body_.push_back(receipt);
@@ -176,7 +176,7 @@ void MpiMessages::advance() {
   if (!lock.owns_lock()) return;  // Another thread is at it.
   std::erase_if(without_body_, [&](const std::shared_ptr<Receipt>& receipt) {
     int done = 0;
-    receipt->complaint = call_mpi(MPI_Test, &receipt->head, &done, MPI_STATUS_IGNORE);
+    receipt->complaint = call_mpi(mpi().Test, &receipt->head, &done, MPI_STATUS_IGNORE);
     if (done != 0 && receipt->complaint.empty()) begin_body(*receipt);
     if (done == 0 && receipt->complaint.empty()) return false;
     receipt->begun = true;
@@ -191,8 +191,8 @@ void MpiMessages::begin_body(Receipt& receipt) {
   if (sent.bytes == 0) return;
   receipt.place = receipt.difference.empty() ? receipt.tensor : at::empty({sent.bytes}, at::kByte);
   receipt.complaint =
-      call_mpi(MPI_Irecv, receipt.place.mutable_data_ptr(), byte_count_of(receipt.place), MPI_BYTE,
-               receipt.from, static_cast<int>(numbers[2]), ranks_, &receipt.body);
+      call_mpi(mpi().Irecv, receipt.place.mutable_data_ptr(), byte_count_of(receipt.place),
+               mpi().byte, receipt.from, static_cast<int>(numbers[2]), ranks_, &receipt.body);
 }
 
 }  // namespace trireme::comm

@@ -44,18 +44,18 @@ bool is_two_bytes(at::ScalarType type) { return type == at::kHalf || type == at:
 
 MPI_Datatype mpi_type_of(at::ScalarType type) {
   switch (type) {
-    case at::kFloat: return MPI_FLOAT;
-    case at::kDouble: return MPI_DOUBLE;
-    case at::kInt: return MPI_INT32_T;
-    case at::kLong: return MPI_INT64_T;
-    case at::kByte: return MPI_UINT8_T;
+    case at::kFloat: return mpi().float32;
+    case at::kDouble: return mpi().float64;
+    case at::kInt: return mpi().int32;
+    case at::kLong: return mpi().int64;
+    case at::kByte: return mpi().uint8;
     default: break;
   }
   const std::lock_guard lock(mpi_mutex());
   static MPI_Datatype two_bytes = [] {
     MPI_Datatype made;
-    MPI_Type_contiguous(2, MPI_BYTE, &made);
-    MPI_Type_commit(&made);
+    mpi().Type_contiguous(2, mpi().byte, &made);
+    mpi().Type_commit(&made);
     return made;
   }();
   return two_bytes;
@@ -63,11 +63,11 @@ MPI_Datatype mpi_type_of(at::ScalarType type) {
 
 MPI_Op mpi_op_of(at::ScalarType type, ReduceOp op) {
   const Fold fold = op == ReduceOp::max ? Fold::max : op == ReduceOp::min ? Fold::min : Fold::sum;
-  if (fold == Fold::sum && !is_two_bytes(type)) return MPI_SUM;
+  if (fold == Fold::sum && !is_two_bytes(type)) return mpi().sum;
   const std::lock_guard lock(mpi_mutex());
   static std::map<std::pair<plan::DType, Fold>, MPI_Op> made;
-  const auto [found, is_new] = made.try_emplace({to_plan(type), fold}, MPI_OP_NULL);
-  if (is_new) MPI_Op_create(function_for(to_plan(type), fold), /*commute=*/1, &found->second);
+  const auto [found, is_new] = made.try_emplace({to_plan(type), fold}, mpi().op_null);
+  if (is_new) mpi().Op_create(function_for(to_plan(type), fold), /*commute=*/1, &found->second);
   return found->second;
 }
 
