@@ -1,7 +1,7 @@
 # The commands of daily work. `make run` and `make test` start from a bare machine.
 .DEFAULT_GOAL := help
 .PHONY: help run test build check bench soak install format clean configure
-.PHONY: setup setup-test setup-check
+.PHONY: wheel deb programs setup setup-test setup-check setup-package
 
 PREFIX ?= /usr/local
 # A file that includes torch takes about 2 GB to compile.
@@ -18,6 +18,8 @@ help:
 	@echo 'make bench    the benchmark suite, beside its peers'
 	@echo 'make soak     200 random faults on processes, 2000 on a cluster of threads'
 	@echo 'make install  build and install to PREFIX (now $(PREFIX))'
+	@echo 'make wheel    make dist/trireme-*.whl for pip, for the LibTorch of the build'
+	@echo 'make deb      make dist/trireme_*.deb for Debian'
 	@echo 'make format   format all sources'
 	@echo 'make clean    remove the build folder'
 
@@ -56,11 +58,21 @@ soak: setup-test build
 install: build
 	cmake --install build --prefix $(PREFIX)
 
+# Everything that is installed; no tests.
+programs: configure
+	cmake --build --preset release -j$(JOBS) --target trireme trireme-worker trireme-bench trireme_c
+
+wheel: setup-package programs
+	.venv/bin/python scripts/make_wheel.py
+
+deb: setup-package programs
+	.venv/bin/python scripts/make_deb.py
+
 format: setup-check
 	git ls-files -z '*.h' '*.cc' | xargs -0 .venv/bin/clang-format -i
 
 clean:
-	rm -rf build build-lint
+	rm -rf build build-lint dist
 
 setup:
 	@scripts/setup
@@ -68,3 +80,5 @@ setup-test:
 	@scripts/setup test
 setup-check:
 	@scripts/setup check
+setup-package:
+	@scripts/setup package

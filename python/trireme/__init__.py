@@ -21,10 +21,13 @@ import pathlib
 import shutil
 import subprocess
 
-__all__ = ["Error", "World", "join", "distribute", "launch", "plan", "read_report",
-           "read_checkpoint"]
+from . import _place
+from ._place import cmake_prefix_path
 
-_HERE = pathlib.Path(__file__).resolve().parent
+__all__ = ["Error", "World", "join", "distribute", "launch", "plan", "read_report",
+           "read_checkpoint", "cmake_prefix_path"]
+
+_place.refuse_another_torch()
 
 
 class Error(RuntimeError):
@@ -68,7 +71,7 @@ def _library():
 def _load():
     import torch  # Its LibTorch must be in the process before ours asks for it.
     folder = os.environ.get("TRIREME_LIB")
-    places = [pathlib.Path(folder)] if folder else [_HERE / "lib", _HERE.parents[1] / "build/lib"]
+    places = [pathlib.Path(folder)] if folder else _place.places_of("lib")
     for place in places:
         if (place / "libtrireme_c.so").exists():
             library = ctypes.CDLL(str(place / "libtrireme_c.so"))
@@ -233,7 +236,7 @@ def distribute(world, model):
 
 def _programme():
     folder = os.environ.get("TRIREME_BIN")
-    places = [pathlib.Path(folder)] if folder else [_HERE / "bin", _HERE.parents[1] / "build/bin"]
+    places = [pathlib.Path(folder)] if folder else _place.places_of("bin")
     for place in places:
         if (place / "trireme").exists():
             return str(place / "trireme")

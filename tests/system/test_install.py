@@ -56,15 +56,6 @@ class Install(SystemTest):
         self.assertEqual(code, 2, err)
         self.assertIn("try: strategy.name=majority_vote", err)
 
-    def train_by_a_loop_of_libtorch(self, trireme, programme):
-        changed = (ROOT / "examples/libtorch_loop/main.cc").read_text().count("// Trireme:")
-        self.assertLessEqual(changed, 8)
-        for words in ([programme], [trireme, "launch", "--workers", "3", "--no-prefix", "--",
-                                    programme]):
-            code, out, err = self.run_to_end(*words, DIGITS_FILE)
-            self.assertEqual(code, 0, err)
-            self.assertGreater(float(out.split()[-1]), 0.95, out)
-
     def test_examples_build_as_outside_projects_and_train(self):
         prefix = self.folder / "prefix"
         code, out, err = self.run_to_end("cmake", "--install", BIN.parent, "--prefix", prefix,
@@ -74,9 +65,9 @@ class Install(SystemTest):
 
         # A core of the two would idle while one example is compiled.
         with concurrent.futures.ThreadPoolExecutor(2) as builds:
-            own_loop, trainer, own_strategy, libtorch_loop = builds.map(
+            own_loop, trainer, own_strategy = builds.map(
                 lambda example: self.build(example, prefix),
-                ("own_loop", "trainer", "own_strategy", "libtorch_loop"))
+                ("own_loop", "trainer", "own_strategy"))
 
         self.assertLessEqual(len((ROOT / "examples/own_loop/main.cc").read_text().splitlines()),
                              60)
@@ -102,7 +93,6 @@ class Install(SystemTest):
             self.assertGreater(float(out.split()[-1]), 0.9)
 
         self.train_by_a_strategy_of_ones_own(trireme, own_strategy)
-        self.train_by_a_loop_of_libtorch(trireme, libtorch_loop)
 
         # The installed programmes find the data that ships without the source tree.
         code, out, err = self.run_to_end(trireme, "train", "--quiet", "--set", "train.steps=2")
