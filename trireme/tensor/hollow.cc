@@ -3,6 +3,7 @@
 
 #include <trireme/base/error.h>
 #include <trireme/tensor/hollow.h>
+#include <optional>
 #include <utility>
 
 namespace trireme {
@@ -17,8 +18,30 @@ void refuse_access(c10::StorageImpl& storage) {
       "DeferredModel::materialise() with its name, or an engine that gathers it first");
 }
 
+// LibTorch 2.11 has no function that takes the refusal back, and its members are private. An
+// explicit instantiation may name them.
+template <auto throws, auto refresh>
+struct PrivateOfStorage {
+  friend void take_refusal_back(c10::StorageImpl& storage) {
+    storage.*throws = false;
+    storage.get_extra_meta().custom_data_ptr_error_msg_ = std::nullopt;
+    (storage.*refresh)();
+  }
+};
+void take_refusal_back(c10::StorageImpl& storage);
+template struct PrivateOfStorage<&c10::StorageImpl::throw_on_immutable_data_ptr_,
+                                 &c10::StorageImpl::refresh_has_data_ptr_check>;
+
+template <typename Storage>
+void allow_access(Storage& storage) {
+  if constexpr (requires { storage.clear_data_ptr_access_error_msg_(); })
+    storage.clear_data_ptr_access_error_msg_();
+  else
+    take_refusal_back(storage);
+}
+
 void fill_with(const c10::Storage& storage, c10::DataPtr memory) {
-  storage.unsafeGetStorageImpl()->clear_data_ptr_access_error_msg_();
+  allow_access(*storage.unsafeGetStorageImpl());
   storage.unsafeGetStorageImpl()->set_data_ptr_noswap(std::move(memory));
 }
 

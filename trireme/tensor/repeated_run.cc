@@ -2,11 +2,11 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/function.h>
-#include <torch/csrc/autograd/functions/basic_ops.h>
 
 #include <fmt/format.h>
 #include <trireme/base/error.h>
 #include <trireme/tensor/cpu_allocator.h>
+#include <trireme/tensor/identity_node.h>
 #include <trireme/tensor/repeated_run.h>
 #include <algorithm>
 #include <map>
@@ -93,7 +93,7 @@ struct RepeatedRun::Input {
     at::Tensor input = values.tensor_data();
     if (!requires_grad) return input;
     if (is_leaf) return input.set_requires_grad(true);
-    torch::autograd::create_gradient_edge(input, c10::make_intrusive<torch::autograd::Identity>());
+    torch::autograd::create_gradient_edge(input, make_identity_node());
     return input;
   }
 

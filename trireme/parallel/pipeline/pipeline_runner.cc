@@ -3,7 +3,6 @@
 #include <ATen/ops/full_like.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/function.h>
-#include <torch/csrc/autograd/functions/basic_ops.h>
 
 #include <trireme/base/error.h>
 #include <trireme/base/hash.h>
@@ -14,6 +13,7 @@
 #include <trireme/parallel/sync_batch_norm.h>
 #include <trireme/plan/data_plan.h>
 #include <trireme/tensor/autocast.h>
+#include <trireme/tensor/identity_node.h>
 #include <trireme/tensor/replica_random.h>
 #include <algorithm>
 #include <chrono>
@@ -50,7 +50,7 @@ Tensors received(const Tensors& leaves) {
     tensors.push_back(leaf);
     if (!leaf.requires_grad()) continue;
     tensors.back() = leaf.tensor_data();
-    const auto same = c10::make_intrusive<torch::autograd::Identity>();
+    const NodePointer same = make_identity_node();
     same->set_next_edges(torch::autograd::collect_next_edges(leaf));
     torch::autograd::create_gradient_edge(tensors.back(), same);
   }
