@@ -15,7 +15,9 @@
 #include <trireme/plan/data_plan.h>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,6 +32,38 @@ struct trireme_world {
 namespace {
 
 thread_local std::string last_error;
+
+// The worlds that the programme has not freed. Their threads may not run while the process
+// destroys its globals, so they end first when the programme returns from main or calls exit().
+// For the other workers this process is then lost, unless it has left.
+class Living {
+ public:
+  static Living& of_process() {
+    // Never destroyed: exit() may come to it at any time.
+    static Living* const only = [] {
+      std::atexit([] { of_process().end_all(); });
+      return new Living;
+    }();
+    return *only;
+  }
+  void add(trireme_world* world) {
+    const std::lock_guard lock(mutex_);
+    all_.insert(world);
+  }
+  void remove(trireme_world* world) {
+    const std::lock_guard lock(mutex_);
+    all_.erase(world);
+  }
+
+ private:
+  void end_all() {
+    const std::lock_guard lock(mutex_);
+    for (trireme_world* const world : all_) delete world;
+    all_.clear();
+  }
+  std::mutex mutex_;
+  std::set<trireme_world*> all_;
+};
 
 trireme_status status_of(ErrorCode code) {
   switch (code) {
@@ -240,6 +274,7 @@ trireme_status trireme_world_join(trireme_world** world) {
     auto made = std::make_unique<trireme_world>(trireme_world{trireme::World::join()});
     made->world.connect();
     *world = made.release();
+    Living::of_process().add(*world);
   });
 }
 int trireme_world_rank(const trireme_world* world) { return world ? world->world.rank() : -1; }
@@ -255,7 +290,10 @@ trireme_status trireme_world_share(trireme_world* world, int64_t batch, int64_t*
 trireme_status trireme_world_leave(trireme_world* world) {
   return guarded([&] { given(world, "the world").world.leave(); });
 }
-void trireme_world_free(trireme_world* world) { delete world; }
+void trireme_world_free(trireme_world* world) {
+  Living::of_process().remove(world);
+  delete world;
+}
 
 trireme_status trireme_all_reduce(trireme_world* world, const trireme_tensor* tensor,
                                   trireme_op op) {
