@@ -11,6 +11,7 @@
 #include <trireme/parallel/data_loader.h>
 #include <trireme/parallel/data_parallel.h>
 #include <trireme/parallel/distributed.h>
+#include <trireme/parallel/load_weights.h>
 #include <trireme/parallel/metrics.h>
 #include <trireme/parallel/nn/attention.h>
 #include <trireme/parallel/nn/divided_random.h>

@@ -2,15 +2,17 @@
 
 import hashlib
 import json
+import os
 import pathlib
 import resource
+import subprocess
 import sys
 import unittest
 
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
-from support import ROOT, TRIREME, SystemTest
+from support import DIGITS, ROOT, TRIREME, SystemTest
 
 
 class Ckpt(SystemTest):
@@ -77,6 +79,125 @@ class Ckpt(SystemTest):
                                             tensor.flatten().view(torch.uint8)), f"{name} {key}")
         self.assertIn("the same", self.ckpt("diff", self.folder / "theirs.pt",
                                             self.folder / "again.safetensors"))
+
+    def test_types_that_one_format_lacks_are_refused_by_name(self):
+        for dtype, in_safetensors in ((torch.complex64, True), (torch.float8_e8m0fnu, True),
+                                      (torch.complex128, False), (torch.complex32, False),
+                                      (torch.float8_e4m3fnuz, False),
+                                      (torch.float8_e5m2fnuz, False)):
+            name = str(dtype).removeprefix("torch.")
+            with self.subTest(name):
+                state = {"w": torch.arange(6, dtype=torch.float32).view(2, 3).to(dtype)}
+                torch.save(state, self.folder / f"{name}.pt")
+                self.ckpt("convert", self.folder / f"{name}.pt", self.folder / "back.pt")
+                back = torch.load(self.folder / "back.pt", weights_only=True)["w"]
+                self.assertEqual(back.dtype, dtype)
+                self.assertEqual(back.untyped_storage().tolist(),
+                                 state["w"].untyped_storage().tolist())
+                target = self.folder / f"{name}.safetensors"
+                said = self.ckpt("convert", self.folder / f"{name}.pt", target,
+                                 code=0 if in_safetensors else 2)
+                self.assertEqual(target.exists(), in_safetensors)
+                if in_safetensors:
+                    self.assertEqual(load_file(target)["w"].dtype, dtype)
+                else:
+                    self.assertIn(f'"w" is {name}, for which .safetensors has no name', said)
+
+    def test_tied_weights_stay_tied_and_in_order(self):
+        w = torch.randn(4, 3)
+        state = {"z": w, "m": torch.randn(2), "a": w, "part": w[1:], "turned": w.t()}
+        torch.save(state, self.folder / "theirs.pt")
+        self.ckpt("convert", self.folder / "theirs.pt", self.folder / "ours.pt")
+        found = torch.load(self.folder / "ours.pt", weights_only=True)
+        self.assertEqual(list(found), list(state))
+        self.assertEqual(found["a"].data_ptr(), found["z"].data_ptr())
+        for key, tensor in state.items():
+            self.assertTrue(torch.equal(found[key], tensor), key)
+        self.assertLess((self.folder / "ours.pt").stat().st_size,
+                        (self.folder / "theirs.pt").stat().st_size + 400)
+        # The first name that is left has the storage.
+        self.ckpt("convert", self.folder / "theirs.pt", self.folder / "left.pt", "--drop", "^z$",
+                  "--rename", "^a$=b")
+        self.assertEqual(list(torch.load(self.folder / "left.pt", weights_only=True)),
+                         ["m", "b", "part", "turned"])
+
+    def test_names_are_mapped_by_rules(self):
+        state = {"module.conv.weight": torch.ones(2), "module.conv.bias": torch.zeros(2),
+                 "module.fc.weight": torch.ones(3), "step": torch.tensor(4)}
+        torch.save(state, self.folder / "ddp.pt")
+        target = self.folder / "plain.pt"
+        self.ckpt("convert", self.folder / "ddp.pt", target, "--rename", r"^module\.=", "--rename",
+                  r"^fc\.(.*)=head.$1", "--drop", "^step$")
+        self.assertEqual(list(torch.load(target, weights_only=True)),
+                         ["conv.weight", "conv.bias", "head.weight"])
+        for rule, part in ((("--rename", "^modul$=x"), "renames no tensor"),
+                           (("--drop", "^gone"), "drops no tensor"),
+                           (("--rename", "(=x"), "is no regular expression"),
+                           (("--rename", "weight"), "expected: REGEX=REPLACEMENT"),
+                           (("--rename", ".*weight=w"), "one name: 'w'")):
+            with self.subTest(rule=rule):
+                said = self.ckpt("convert", self.folder / "ddp.pt", self.folder / "no.pt", *rule,
+                                 code=2)
+                self.assertIn(part, said)
+                self.assertFalse((self.folder / "no.pt").exists())
+
+    def test_a_file_with_code_is_refused_and_never_run(self):
+        class Evil:
+            def __init__(self, *call):
+                self.call = call
+
+            def __reduce__(self):
+                return self.call
+
+        mark = self.folder / "it ran"
+        for call, name in (((os.system, (f"touch '{mark}'",)), "posix.system"),
+                           ((eval, (f"open({str(mark)!r}, 'w')",)), "__builtin__.eval"),
+                           ((getattr, ("text", "upper")), "__builtin__.getattr"),
+                           ((torch.load, (str(mark),)), "torch.serialization.load"),
+                           ((subprocess.Popen, (["touch", str(mark)],)), "commands.Popen")):
+            with self.subTest(name):
+                torch.save({"w": torch.ones(2), "x": Evil(*call)}, self.folder / "evil.pt")
+                said = self.ckpt("convert", self.folder / "evil.pt", self.folder / "out.pt",
+                                 code=2)
+                self.assertIn(f"its pickle calls {name}, which is code", said)
+                self.assertFalse(mark.exists() or (self.folder / "out.pt").exists())
+
+    def test_a_run_starts_from_weights_of_a_file(self):
+        trained = self.trained("--set", "train.steps=3", name="first")
+        self.ckpt("convert", trained, self.folder / "w.pt")
+        words = ("--set", f"model.weights={self.folder}/w.pt", "--set", "train.steps=0")
+        start = self.trained(*words, name="start")
+        self.assertIn("the same", self.ckpt("diff", trained, start))
+        two = self.trained(*words, "--workers", "2", name="two")
+        self.assertIn("the same", self.ckpt("diff", trained, two))
+        last = list(torch.load(self.folder / "w.pt", weights_only=True))[-1]
+        self.ckpt("convert", trained, self.folder / "less.pt", "--drop", f"^{last}$")
+        less = ("--set", f"model.weights={self.folder}/less.pt", "--set", "train.steps=0")
+        code, out, err = self.run_to_end(TRIREME, "train", DIGITS, "--set", "model.name=mlp", *less,
+                                         "--set", f"run.dir={self.folder}/lacks")
+        self.assertEqual(code, 2, out + err)
+        self.assertIn(f"the file lacks {last}", err)
+        part = self.trained(*less, "--set", f"model.weights_optional=^{last}$", name="part")
+        self.assertEqual(self.ckpt("diff", trained, part, code=1).count("differ"), 1)
+
+    def test_weights_that_do_not_fit_are_refused(self):
+        torch.save({"w": torch.ones(2)}, self.folder / "other.pt")
+        for words, part, code in (
+                (("model.weights=absent.pt",), "there is no such file", 2),
+                (("model.weights_optional=^a",), "model.weights names no file", 2),
+                ((f"model.weights={self.folder}/other.pt",), "does not fit the model", 2),
+                ((f"model.weights={self.folder}/other.pt", "model.weights_optional=("),
+                 "is no regular expression", 2),
+                ((f"model.weights={self.folder}/other.pt", "mesh.pipeline=2"),
+                 "each rank's part", 2)):
+            with self.subTest(words=words):
+                settings = [word for setting in words for word in ("--set", setting)]
+                workers = ("--workers", "2") if "mesh.pipeline=2" in words else ()
+                code_found, out, err = self.run_to_end(
+                    TRIREME, "train", DIGITS, *settings, *workers, "--set",
+                    f"run.dir={self.folder}/refused", timeout=60)
+                self.assertEqual(code_found, code, out + err)
+                self.assertIn(part, err)
 
     def test_diff_tells_types_and_shapes_apart(self):
         torch.save({"mask": torch.tensor([True, False]), "line": torch.ones(4)},

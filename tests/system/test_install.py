@@ -56,6 +56,14 @@ class Install(SystemTest):
         self.assertEqual(code, 2, err)
         self.assertIn("try: strategy.name=majority_vote", err)
 
+    def train_by_a_model_library(self, trireme, library):
+        code, out, err = self.run_to_end(
+            trireme, "train", ROOT / "examples/own_model/waves.yaml", "--set",
+            f"model.library={library}", "--set", "train.epochs=1", "--set",
+            f"run.dir={self.folder}/waves")
+        self.assertEqual(code, 0, out + err)
+        self.assertIn("rmse", out)
+
     def test_examples_build_as_outside_projects_and_train(self):
         prefix = self.folder / "prefix"
         code, out, err = self.run_to_end("cmake", "--install", BIN.parent, "--prefix", prefix,
@@ -65,9 +73,10 @@ class Install(SystemTest):
 
         # A core of the two would idle while one example is compiled.
         with concurrent.futures.ThreadPoolExecutor(2) as builds:
-            own_loop, trainer, own_strategy = builds.map(
+            own_loop, trainer, own_strategy, own_model = builds.map(
                 lambda example: self.build(example, prefix),
-                ("own_loop", "trainer", "own_strategy"))
+                ("own_loop", "trainer", "own_strategy", "own_model"))
+        self.train_by_a_model_library(trireme, own_model.with_suffix(".so"))
 
         self.assertLessEqual(len((ROOT / "examples/own_loop/main.cc").read_text().splitlines()),
                              60)

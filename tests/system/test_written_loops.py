@@ -5,7 +5,7 @@ import json
 import signal
 import unittest
 
-from support import BIN, TRIREME, SystemTest, environment, wait_until
+from support import BIN, ROOT, TRIREME, SystemTest, environment, wait_until
 
 PROGRAMME = BIN / "written_loops"
 
@@ -192,6 +192,20 @@ class WrittenLoops(SystemTest):
                 self.assertLess(report["steps"], 20)
                 found = self.continued(processes=processes, TEST_FOLDER=folder)
                 self.assert_same_end(found, undisturbed)
+
+    def test_a_backbone_gets_a_new_head(self):
+        for processes in (1, 2):
+            with self.subTest(processes=processes):
+                file = self.folder / f"pretrained-{processes}.pt"
+                words = (BIN / "transfer_learning", ROOT / "data" / "digits.csv.gz", file)
+                if processes > 1:
+                    words = (TRIREME, "launch", "--workers", processes, "--no-prefix", "--",
+                             *words)
+                code, out, err = self.run_to_end(*words, timeout=90)
+                self.assertEqual(code, 0, out + err)
+                before, after = (float(line.split()[-1]) for line in out.splitlines()[-2:])
+                self.assertGreater(before, 0.97)
+                self.assertGreater(after, 0.8)
 
     def assert_named(self, name, *parts, processes=(2, 3), expected=2):
         for count in processes:

@@ -34,6 +34,23 @@ double from_e4m3fn(uint8_t bits) {
          (exponent == 0 ? std::ldexp(fraction, -9) : std::ldexp(8 + fraction, exponent - 10));
 }
 
+// The other float8 types have no infinity and no negative zero; their NaN has the bits of -0.
+double from_fnuz(uint8_t bits, int fraction_bits, int bias) {
+  if (bits == 0x80) return NAN;
+  const int exponent = (bits & 127) >> fraction_bits, fraction = bits & ((1 << fraction_bits) - 1);
+  const double sign = bits >> 7 != 0 ? -1 : 1;
+  const int whole = exponent == 0 ? fraction : fraction + (1 << fraction_bits);
+  return sign * std::ldexp(whole, std::max(exponent, 1) - bias - fraction_bits);
+}
+
+// The type of the two parts of a complex number; others have one part.
+plan::DType part_type(plan::DType dtype) {
+  if (dtype == plan::DType::complex32) return plan::DType::float16;
+  if (dtype == plan::DType::complex64) return plan::DType::float32;
+  if (dtype == plan::DType::complex128) return plan::DType::float64;
+  return dtype;
+}
+
 double value_of(plan::DType dtype, const std::byte* bytes) {
   switch (dtype) {
     case plan::DType::float32: return element<float>(bytes);
@@ -54,26 +71,41 @@ double value_of(plan::DType dtype, const std::byte* bytes) {
     // This type is the upper half of a float16.
     case plan::DType::float8_e5m2:
       return from_half(static_cast<uint16_t>(element<uint8_t>(bytes) << 8));
+    case plan::DType::float8_e4m3fnuz: return from_fnuz(element<uint8_t>(bytes), 3, 8);
+    case plan::DType::float8_e5m2fnuz: return from_fnuz(element<uint8_t>(bytes), 2, 16);
+    // This type is a power of two.
+    case plan::DType::float8_e8m0fnu:
+      return element<uint8_t>(bytes) == 255 ? NAN : std::ldexp(1.0, element<uint8_t>(bytes) - 127);
+    case plan::DType::complex32:
+    case plan::DType::complex64:
+    case plan::DType::complex128: break;  // They are compared part by part.
   }
   return NAN;
 }
 
 // Returns a sentence about the elements that differ; empty if there are none.
-std::string largest_difference(plan::DType dtype, std::span<const std::byte> a,
+std::string largest_difference(plan::DType whole_type, std::span<const std::byte> a,
                                std::span<const std::byte> b) {
   if (std::equal(a.begin(), a.end(), b.begin(), b.end())) return {};
-  const auto width = static_cast<size_t>(plan::bytes_of(dtype));
+  const plan::DType dtype = part_type(whole_type);
+  const auto width = static_cast<size_t>(plan::bytes_of(whole_type)),
+             part = static_cast<size_t>(plan::bytes_of(dtype));
   double largest = 0;
   size_t differing = 0, nans = 0;
-  for (size_t at = 0; at < a.size(); at += width) {
-    const double x = value_of(dtype, &a[at]), y = value_of(dtype, &b[at]);
-    if (std::isnan(x) && std::isnan(y)) continue;
-    if (x == y && std::memcmp(&a[at], &b[at], width) == 0) continue;
-    ++differing;
-    if (std::isnan(x) || std::isnan(y))
-      ++nans;
-    else if (x != y)
-      largest = std::max(largest, std::abs(x - y));
+  for (size_t element = 0; element < a.size(); element += width) {
+    bool differs = false, is_nan = false;
+    for (size_t at = element; at < element + width; at += part) {
+      const double x = value_of(dtype, &a[at]), y = value_of(dtype, &b[at]);
+      if (std::isnan(x) && std::isnan(y)) continue;
+      if (x == y && std::memcmp(&a[at], &b[at], part) == 0) continue;
+      differs = true;
+      if (std::isnan(x) || std::isnan(y))
+        is_nan = true;
+      else if (x != y)
+        largest = std::max(largest, std::abs(x - y));
+    }
+    differing += differs ? 1 : 0;
+    nans += is_nan ? 1 : 0;
   }
   if (differing == 0) return {};
   return fmt::format("{} of {} elements differ, by {:.6g} at most{}", differing, a.size() / width,
@@ -85,10 +117,11 @@ std::string largest_difference(plan::DType dtype, std::span<const std::byte> a,
 
 std::vector<std::string> differences(const TensorFile& a, const TensorFile& b) {
   std::unordered_map<std::string, const StoredTensor*> others;
-  for (const StoredTensor& tensor : b.tensors) others.emplace(tensor.spec.name, &tensor);
+  const std::vector<StoredTensor> all_of_a = all_tensors(a), all_of_b = all_tensors(b);
+  for (const StoredTensor& tensor : all_of_b) others.emplace(tensor.spec.name, &tensor);
   std::vector<std::string> lines;
   std::vector<std::byte> memory_of_a, memory_of_b;
-  for (const StoredTensor& tensor : a.tensors) {
+  for (const StoredTensor& tensor : all_of_a) {
     const auto found = others.find(tensor.spec.name);
     if (found == others.end()) {
       lines.push_back(fmt::format("{}: only in the first", tensor.spec.name));
@@ -104,7 +137,7 @@ std::vector<std::string> differences(const TensorFile& a, const TensorFile& b) {
              !largest.empty())
       lines.push_back(fmt::format("{}: {}", tensor.spec.name, largest));
   }
-  for (const StoredTensor& tensor : b.tensors)
+  for (const StoredTensor& tensor : all_of_b)
     if (others.contains(tensor.spec.name))
       lines.push_back(fmt::format("{}: only in the second", tensor.spec.name));
   return lines;

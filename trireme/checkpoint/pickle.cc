@@ -130,10 +130,53 @@ class Machine {
     if (target->kind != Kind::list) fail("it appends to a value that is not a list");
     target->items.insert(target->items.end(), items.begin(), items.end());
   }
-  void construct() {
+  // Nothing is ever called, but a file that would call such code is no model: its reader is
+  // warned.
+  void refuse_code(const std::string& callable) const {
+    constexpr std::string_view kHarmless[] = {"torch._utils.",
+                                              "torch._tensor.",
+                                              "torch.storage.",
+                                              "torch.nn.",
+                                              "torch.optim.",
+                                              "torch._C.",
+                                              "torch.Size",
+                                              "torch.device",
+                                              "torch.Tensor",
+                                              "torch.tensor",
+                                              "torch.serialization._get_layout",
+                                              "collections.",
+                                              "numpy.",
+                                              "datetime.",
+                                              "_codecs.encode",
+                                              "pathlib.",
+                                              "argparse.Namespace",
+                                              "copyreg.",
+                                              "copy_reg.",
+                                              "types.SimpleNamespace",
+                                              "__torch__.",
+                                              "decimal.",
+                                              "fractions.",
+                                              "enum.",
+                                              "uuid."};
+    constexpr std::string_view kBuiltins[] = {
+        "set",       "frozenset", "list", "dict", "tuple", "int",   "float", "complex",
+        "bytearray", "bytes",     "bool", "str",  "slice", "range", "object"};
+    for (const std::string_view prefix : kHarmless)
+      if (callable.starts_with(prefix)) return;
+    for (const std::string_view module : {"builtins.", "__builtin__."})
+      for (const std::string_view name : kBuiltins)
+        if (callable == std::string(module).append(name)) return;
+    throw Error(ErrorCode::unsupported, "checkpoint",
+                fmt::format("{}: its pickle calls {}, which is code, and no code of a file is run",
+                            where_, callable),
+                "a state dict: torch.save(model.state_dict(), path); and a look at where the file "
+                "comes from");
+  }
+  void construct(bool is_call) {
     const PickleValue arguments = pop(), callable = pop();
     if (arguments->kind != Kind::list || callable->kind != Kind::global)
       fail("it constructs a value that is not a class");
+    if (is_call) refuse_code(callable->text);
     const PickleValue object =
         make(callable->text == "collections.OrderedDict" ? Kind::dict : Kind::object);
     object->text = callable->text;
@@ -221,8 +264,8 @@ class Machine {
         push_global(module->text, name->text);
         break;
       }
-      case 'R':
-      case 0x81: construct(); break;
+      case 'R': construct(/*is_call=*/true); break;
+      case 0x81: construct(/*is_call=*/false); break;
       case 'b': build(); break;
       case 'Q': {
         const PickleValue id = pop(), reference = make(Kind::persistent);

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <optional>
 #include <set>
+#include <tuple>
 
 namespace trireme::checkpoint {
 namespace {
@@ -20,16 +21,25 @@ constexpr int kDeepest = 64;      // The limit for modules in modules.
 constexpr size_t kMostDims = 64;  // LibTorch's own limit.
 
 constexpr std::pair<std::string_view, plan::DType> kStorages[] = {
-    {"FloatStorage", plan::DType::float32}, {"DoubleStorage", plan::DType::float64},
-    {"HalfStorage", plan::DType::float16},  {"BFloat16Storage", plan::DType::bfloat16},
-    {"IntStorage", plan::DType::int32},     {"LongStorage", plan::DType::int64},
-    {"ByteStorage", plan::DType::uint8},    {"BoolStorage", plan::DType::boolean},
-    {"CharStorage", plan::DType::int8},     {"ShortStorage", plan::DType::int16},
+    {"FloatStorage", plan::DType::float32},
+    {"DoubleStorage", plan::DType::float64},
+    {"HalfStorage", plan::DType::float16},
+    {"BFloat16Storage", plan::DType::bfloat16},
+    {"IntStorage", plan::DType::int32},
+    {"LongStorage", plan::DType::int64},
+    {"ByteStorage", plan::DType::uint8},
+    {"BoolStorage", plan::DType::boolean},
+    {"CharStorage", plan::DType::int8},
+    {"ShortStorage", plan::DType::int16},
+    {"ComplexFloatStorage", plan::DType::complex64},
+    {"ComplexDoubleStorage", plan::DType::complex128},
 };
 // Types without a storage class of their own are stored as bytes, and the tensor
 // itself names its type.
-constexpr plan::DType kInBytes[] = {plan::DType::uint16, plan::DType::uint32, plan::DType::uint64,
-                                    plan::DType::float8_e4m3fn, plan::DType::float8_e5m2};
+constexpr plan::DType kInBytes[] = {
+    plan::DType::uint16,          plan::DType::uint32,         plan::DType::uint64,
+    plan::DType::float8_e4m3fn,   plan::DType::float8_e5m2,    plan::DType::float8_e4m3fnuz,
+    plan::DType::float8_e5m2fnuz, plan::DType::float8_e8m0fnu, plan::DType::complex32};
 constexpr std::string_view kBytes = "UntypedStorage";
 
 class PytorchReader {
@@ -133,6 +143,11 @@ class PytorchReader {
       fail(ErrorCode::corrupt, fmt::format("'{}' has no storage", name));
     const PickleNode &type = *reference.arguments->items[1], &key = *reference.arguments->items[2];
     LoadedTensor loaded{{name, numbers(*argument(tensor, 2)), type_of(tensor, type, name)}, {}};
+    const Place place{key.text, argument(tensor, 1)->integer, numbers(*argument(tensor, 3)),
+                      loaded.spec.shape, loaded.spec.dtype};
+    if (loaded.spec.elements() > 0)
+      if (const auto [first, is_new] = places_.emplace(place, name); !is_new)
+        loaded.tied_to = first->second;
     const auto storage = storage_of(key.text);
     const PickleNode& offset = *argument(tensor, 1);
     if (offset.kind != Kind::integer || offset.integer < 0)
@@ -202,6 +217,10 @@ class PytorchReader {
     return bytes;
   }
 
+  // Storage, offset, strides, shape and type.
+  using Place =
+      std::tuple<std::string, int64_t, std::vector<int64_t>, std::vector<int64_t>, plan::DType>;
+  std::map<Place, std::string> places_;
   static constexpr uint64_t kMostExpansion = 64, kMostVisits = 1 << 20;
   fs::path path_;
   ZipReader zip_;
@@ -280,13 +299,23 @@ void write_pytorch(const fs::path& path, const std::vector<TensorView>& tensors)
 }
 
 void write_pytorch(const fs::path& path, const std::vector<plan::TensorSpec>& tensors,
-                   const BytesOf& bytes_of_tensor) {
+                   const BytesOf& bytes_of_tensor,
+                   const std::map<std::string, std::string>& ties) {
+  // [tensor]: the tensor in whose storage it lies.
+  std::vector<size_t> storages(tensors.size());
+  std::map<std::string_view, size_t> numbers;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const auto tie = ties.find(tensors[i].name);
+    const auto first = tie != ties.end() ? numbers.find(tie->second) : numbers.end();
+    storages[i] = first != numbers.end() ? first->second : i;
+    numbers[tensors[i].name] = storages[i];
+  }
   std::string pickle = "\x80\x02";
   put_global(pickle, "collections", "OrderedDict");
   pickle += ")R(";
   for (size_t i = 0; i < tensors.size(); ++i) {
     put_text(pickle, tensors[i].name);
-    put_tensor(pickle, tensors[i], i);
+    put_tensor(pickle, tensors[i], storages[i]);
   }
   pickle += "u.";
   const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
@@ -297,7 +326,7 @@ void write_pytorch(const fs::path& path, const std::vector<plan::TensorSpec>& te
     zip.add("archive/data.pkl", bytes_of(pickle));
     zip.add("archive/byteorder", bytes_of("little"));
     for (size_t i = 0; i < tensors.size(); ++i)
-      zip.add(fmt::format("archive/data/{}", i), bytes_of_tensor(i));
+      if (storages[i] == i) zip.add(fmt::format("archive/data/{}", i), bytes_of_tensor(i));
     zip.add("archive/version", bytes_of("3\n"));
     zip.finish();
     file.finish();

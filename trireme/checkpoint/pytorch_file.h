@@ -8,6 +8,7 @@
 #include <trireme/checkpoint/safetensors.h>
 #include <cstddef>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,8 @@ namespace trireme::checkpoint {
 struct LoadedTensor {
   plan::TensorSpec spec;
   std::vector<std::byte> bytes;  // Contiguous.
+  // The name of the first tensor that is the same elements of the same storage; empty: none.
+  std::string tied_to = {};
   TensorView view() const { return {spec, bytes}; }
 };
 
@@ -23,14 +26,15 @@ struct LoadedTensor {
 // dicts and modules are joined by dots. Throws Error(not_found | io), and Error(corrupt) for a
 // file that is no such archive or contradicts itself. Throws Error(unsupported) for the format
 // before PyTorch 1.6, other byte orders, sparse or quantised tensors, and dtypes that Trireme has
-// no name for.
+// no name for, and naming the function for a file whose pickle calls code.
 std::vector<LoadedTensor> read_pytorch(const std::filesystem::path& path);
 
 // Writes a state dict that torch.load(path, weights_only=True) reads. The file is durable when the
 // function returns; an older file stays until then. Throws Error(io).
 void write_pytorch(const std::filesystem::path& path, const std::vector<TensorView>& tensors);
-// The same from tensors that need not all be in memory (see BytesOf).
+// The same from tensors that need not all be in memory (see BytesOf). A name that `ties` maps to
+// an earlier one has the storage of that tensor.
 void write_pytorch(const std::filesystem::path& path, const std::vector<plan::TensorSpec>& tensors,
-                   const BytesOf& bytes_of);
+                   const BytesOf& bytes_of, const std::map<std::string, std::string>& ties = {});
 
 }  // namespace trireme::checkpoint

@@ -23,8 +23,11 @@ inline constexpr std::pair<plan::DType, std::string_view> kSafetensorsDTypes[] =
     {plan::DType::uint64, "U64"},
     {plan::DType::float8_e4m3fn, "F8_E4M3"},
     {plan::DType::float8_e5m2, "F8_E5M2"},
+    {plan::DType::float8_e8m0fnu, "F8_E8M0"},
+    {plan::DType::complex64, "C64"},
 };
 
+// Empty if the format has no name for the type.
 constexpr std::string_view safetensors_dtype(plan::DType dtype) {
   for (const auto& [ours, theirs] : kSafetensorsDTypes)
     if (ours == dtype) return theirs;

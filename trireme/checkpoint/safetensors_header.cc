@@ -40,6 +40,11 @@ std::string header_bytes(const SafetensorsHeader& header) {
           ErrorCode::invalid_argument, "checkpoint",
           fmt::format("the tensor name {} is reserved or used twice", quoted(tensor.spec.name)),
           "another name");
+    if (safetensors_dtype(tensor.spec.dtype).empty())
+      throw Error(ErrorCode::unsupported, "checkpoint",
+                  fmt::format("{} is {}, for which .safetensors has no name",
+                              quoted(tensor.spec.name), plan::to_string(tensor.spec.dtype)),
+                  "a .pt file");
     if (json.size() > 1) json += ',';
     json += fmt::format(R"({}:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})",
                         quoted(tensor.spec.name), safetensors_dtype(tensor.spec.dtype),

@@ -36,14 +36,38 @@ TensorFile open_tensors(const fs::path& path) {
                 "loading it in Python and torch.save(state_dict, path) once more");
   if (is_zip) {
     file.loaded = read_pytorch(path);
-    for (const LoadedTensor& tensor : file.loaded)
-      file.tensors.push_back(stored_whole(tensor.view()));
+    for (const LoadedTensor& tensor : file.loaded) {
+      file.order.push_back(tensor.spec.name);
+      if (tensor.tied_to.empty())
+        file.tensors.push_back(stored_whole(tensor.view()));
+      else
+        file.aliases[tensor.spec.name] = tensor.tied_to;
+    }
   } else {
     file.safetensors = std::make_unique<SafetensorsFile>(path);
     for (const TensorView& tensor : file.safetensors->tensors())
       file.tensors.push_back(stored_whole(tensor));
   }
   return file;
+}
+
+std::vector<StoredTensor> all_tensors(const TensorFile& file) {
+  std::map<std::string_view, const StoredTensor*> by_name;
+  for (const StoredTensor& tensor : file.tensors) by_name[tensor.spec.name] = &tensor;
+  std::vector<std::string> order = file.order;
+  if (order.empty()) {
+    for (const StoredTensor& tensor : file.tensors) order.push_back(tensor.spec.name);
+    for (const auto& [alias, name] : file.aliases) order.push_back(alias);
+  }
+  std::vector<StoredTensor> all;
+  for (const std::string& name : order) {
+    const auto alias = file.aliases.find(name);
+    const auto found = by_name.find(alias != file.aliases.end() ? alias->second : name);
+    if (found == by_name.end()) continue;
+    all.push_back(*found->second);
+    all.back().spec.name = name;
+  }
+  return all;
 }
 
 }  // namespace trireme::checkpoint

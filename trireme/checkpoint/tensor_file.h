@@ -22,6 +22,8 @@ struct TensorFile {
   std::vector<StoredTensor> tensors;
   // Tied weights, as in Manifest.
   std::map<std::string, std::string> aliases;
+  // All names in the file's order, aliases too; empty: tensors, then aliases.
+  std::vector<std::string> order;
   // The owners of the bytes.
   std::optional<Saved> saved;
   std::unique_ptr<SafetensorsFile> safetensors;
@@ -31,11 +33,14 @@ struct TensorFile {
 // corrupt | unsupported).
 TensorFile open_tensors(const std::filesystem::path& path);
 
+// The tensors under all names, aliases too, in order. Their parts point into the file.
+std::vector<StoredTensor> all_tensors(const TensorFile& file);
+
 // Returns the differences between two sets of tensors, one line for each: a tensor that is
 // missing in one, another shape or type, or other values. For values the line has the
 // largest difference between two elements; NaN differs from every number but not from NaN. How
 // the tensors are cut into slices does not count.
-// Empty if the sets are equal.
+// Tied weights are compared under each of their names. Empty if the sets are equal.
 std::vector<std::string> differences(const TensorFile& a, const TensorFile& b);
 
 }  // namespace trireme::checkpoint

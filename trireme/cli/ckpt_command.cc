@@ -3,11 +3,14 @@
 #include <trireme/base/error.h>
 #include <trireme/base/files.h>
 #include <trireme/base/units.h>
+#include <trireme/checkpoint/name_rules.h>
 #include <trireme/checkpoint/open_checkpoint.h>
 #include <trireme/checkpoint/step_name.h>
 #include <trireme/checkpoint/tensor_file.h>
 #include <trireme/cli/commands.h>
 #include <trireme/cli/output_file.h>
+#include <map>
+#include <optional>
 
 namespace trireme::cli {
 namespace {
@@ -17,6 +20,7 @@ namespace fs = std::filesystem;
 struct CkptArguments {
   std::string path, other;
   checkpoint::RetentionOptions retention;
+  std::vector<std::string> rename, drop;
   bool json = false;
 };
 
@@ -128,16 +132,19 @@ int diff(const CkptArguments& arguments) {
   return lines.empty() ? kExitOk : kExitFailed;
 }
 
-// Adds the names of tied weights, for readers that do not know aliases.
-StoredTensors with_aliases(const checkpoint::TensorFile& file) {
-  StoredTensors tensors = file.tensors;
-  for (const auto& [alias, name] : file.aliases)
-    for (const auto& tensor : file.tensors)
-      if (tensor.spec.name == name) {
-        tensors.push_back(tensor);
-        tensors.back().spec.name = alias;
-      }
-  return tensors;
+// The ties between the names that are left. The first name that is left has the storage.
+std::map<std::string, std::string> ties_of(const checkpoint::TensorFile& file,
+                                           const StoredTensors& all,
+                                           const std::vector<std::optional<std::string>>& names) {
+  std::map<std::string, std::string> ties, first;
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (!names[i]) continue;
+    const auto alias = file.aliases.find(all[i].spec.name);
+    const std::string& owner = alias != file.aliases.end() ? alias->second : all[i].spec.name;
+    const auto [found, is_first] = first.emplace(owner, *names[i]);
+    if (!is_first) ties[*names[i]] = found->second;
+  }
+  return ties;
 }
 
 int convert(const CkptArguments& arguments) {
@@ -148,18 +155,30 @@ int convert(const CkptArguments& arguments) {
                 fmt::format("{} is neither a .pt (or .pth) nor a .safetensors file", to.string()),
                 "a name that ends in one of these");
   require_place_of("the file", to);
+  checkpoint::NameRules rules{.drop = arguments.drop};
+  for (const std::string& rule : arguments.rename)
+    rules.rename.push_back(checkpoint::read_rename("--rename", rule));
   const auto file = checkpoint::open_tensors(arguments.path);
-  const StoredTensors tensors = with_aliases(file);
+  const StoredTensors all = checkpoint::all_tensors(file);
+  std::vector<std::string> old_names;
+  for (const auto& tensor : all) old_names.push_back(tensor.spec.name);
+  const auto names = checkpoint::renamed(rules, old_names);
+  StoredTensors tensors;
   std::vector<plan::TensorSpec> specs;
-  for (const auto& tensor : tensors) specs.push_back(tensor.spec);
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (!names[i]) continue;
+    tensors.push_back(all[i]);
+    specs.push_back(all[i].spec);
+    specs.back().name = *names[i];
+  }
   // Slices are put together tensor by tensor.
   std::vector<std::byte> memory;
   const auto bytes_of = [&](size_t i) { return checkpoint::assemble(tensors[i], memory); };
   if (kind == ".safetensors")
     checkpoint::write_safetensors(to, specs, bytes_of, {{"format", "pt"}});
   else
-    checkpoint::write_pytorch(to, specs, bytes_of);
-  fmt::print("{}: {} tensors\n", to.string(), file.tensors.size() + file.aliases.size());
+    checkpoint::write_pytorch(to, specs, bytes_of, ties_of(file, all, names));
+  fmt::print("{}: {} tensors\n", to.string(), specs.size());
   return kExitOk;
 }
 
@@ -212,6 +231,12 @@ void add_ckpt(Command app) {
                  "A checkpoint, a checkpoint folder, a .safetensors or a .pt file");
   added.required("to", arguments->other,
                  "A file .pt, .pth or .safetensors; replaced if it is there");
+  added.repeated(
+      "--rename", arguments->rename,
+      "REGEX=REPLACEMENT: other names, such as '^module\\.=' or '^fc\\.=head.'; applied "
+      "in order; may be repeated");
+  added.repeated("--drop", arguments->drop,
+                 "REGEX: leave these tensors out, by their names in the file; may be repeated");
 
   added = add("prune", "Remove old checkpoints, never the newest whole one",
               "prune runs/mine/checkpoint --keep 1", prune);

@@ -28,6 +28,12 @@ constexpr std::pair<at::ScalarType, DType> kTypes[] = {
     {at::kUInt64, DType::uint64},
     {at::kFloat8_e4m3fn, DType::float8_e4m3fn},
     {at::kFloat8_e5m2, DType::float8_e5m2},
+    {at::kFloat8_e4m3fnuz, DType::float8_e4m3fnuz},
+    {at::kFloat8_e5m2fnuz, DType::float8_e5m2fnuz},
+    {at::kFloat8_e8m0fnu, DType::float8_e8m0fnu},
+    {at::kComplexHalf, DType::complex32},
+    {at::kComplexFloat, DType::complex64},
+    {at::kComplexDouble, DType::complex128},
 };
 constexpr size_t kCarried = 7;
 
@@ -51,7 +57,8 @@ DType to_stored(at::ScalarType type) {
   throw Error(
       ErrorCode::unsupported, "comm",
       fmt::format("tensors of type {} are not stored", c10::toString(type)),
-      "bool, integers of 8 to 64 bits, bfloat16, or floating-point numbers of 8 to 64 bits");
+      "bool, integers of 8 to 64 bits, bfloat16, floating-point numbers of 8 to 64 bits, or "
+      "complex numbers");
 }
 
 at::ScalarType to_torch(DType dtype) {

@@ -28,7 +28,13 @@ constexpr auto kDTypes = std::to_array<DTypeFacts>({{DType::float32, "float32", 
                                                     {DType::uint32, "uint32", 4},
                                                     {DType::uint64, "uint64", 8},
                                                     {DType::float8_e4m3fn, "float8_e4m3fn", 1},
-                                                    {DType::float8_e5m2, "float8_e5m2", 1}});
+                                                    {DType::float8_e5m2, "float8_e5m2", 1},
+                                                    {DType::float8_e4m3fnuz, "float8_e4m3fnuz", 1},
+                                                    {DType::float8_e5m2fnuz, "float8_e5m2fnuz", 1},
+                                                    {DType::float8_e8m0fnu, "float8_e8m0fnu", 1},
+                                                    {DType::complex32, "complex32", 4},
+                                                    {DType::complex64, "complex64", 8},
+                                                    {DType::complex128, "complex128", 16}});
 
 const DTypeFacts& facts_of(DType dtype) {
   for (const DTypeFacts& facts : kDTypes) {

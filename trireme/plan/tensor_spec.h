@@ -24,7 +24,14 @@ enum class DType {
   uint32,
   uint64,
   float8_e4m3fn,
-  float8_e5m2
+  float8_e5m2,
+  // Only files have these: nothing computes with them.
+  float8_e4m3fnuz,
+  float8_e5m2fnuz,
+  float8_e8m0fnu,
+  complex32,
+  complex64,
+  complex128
 };
 int64_t bytes_of(DType dtype);
 std::string_view to_string(DType dtype);

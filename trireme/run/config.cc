@@ -57,11 +57,26 @@ config::Rows rows_of(const RecordOptions*) {
                                      .agreed = false})});
 }
 
+config::Rows rows_of(const WeightsSource*) {
+  using O = WeightsSource;
+  return config::all_of<O>(
+      {config::row(&O::file,
+                   {.name = "model.weights",
+                    .meaning = "File with the initial weights: a checkpoint, a .safetensors or "
+                               "a .pt file (docs/checkpoints.md); empty: random ones. A run that "
+                               "continues takes those of its checkpoint.",
+                    .agreed = false}),
+       config::row(&O::optional,
+                   {.name = "model.weights_optional",
+                    .meaning = "Regular expression for the tensors that model.weights may lack, "
+                               "such as `^head\\.`: they start at random; empty: none."})});
+}
+
 config::Rows rows_of(const Config*) {
   using O = Config;
   return config::all_of<O>(
       {config::part(&O::model), config::part(&O::data), config::part(&O::optimizer),
-       config::part(&O::tables),
+       config::part(&O::tables), config::part(&O::weights),
        config::row(&O::library,
                    {.name = "model.library",
                     .meaning = "A shared object with models, data sets, losses and metrics of "

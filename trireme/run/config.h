@@ -28,6 +28,13 @@ struct RecordOptions {
 };
 config::Rows rows_of(const RecordOptions*);
 
+// The file from which the model starts, instead of random values (parallel/load_weights.h).
+struct WeightsSource {
+  std::string file;      // Empty: random values.
+  std::string optional;  // A regular expression for tensors that the file may lack.
+};
+config::Rows rows_of(const WeightsSource*);
+
 struct Config {
   models::ModelOptions model;
   data::DataOptions data;
@@ -36,6 +43,7 @@ struct Config {
   // These differ from the defaults of a Trainer that a programme makes: `auto`, and a price.
   TrainerOptions trainer{
       .replicas = -1, .epochs = -1, .threads = 0, .cost = {.per_cpu_hour = 0.04}};
+  WeightsSource weights;
   // A shared object that registers models, data sets, losses and metrics (trireme/register.h).
   std::string library;
   // The registered metrics that evaluations compute, with commas between them; none: no others.

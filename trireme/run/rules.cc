@@ -5,11 +5,13 @@
 #include <trireme/base/error.h>
 #include <trireme/base/error_parts.h>
 #include <trireme/base/files.h>
+#include <trireme/checkpoint/name_rules.h>
 #include <trireme/config/value.h>
 #include <trireme/data/data_kinds.h>
 #include <trireme/models/family.h>
 #include <trireme/parallel/servers/tables/row_table.h>
 #include <trireme/plan/collective_table.h>
+#include <trireme/plan/mesh_plan.h>
 #include <trireme/plan/strategy.h>
 #include <trireme/run/config.h>
 #include <trireme/train/expectations.h>
@@ -169,6 +171,18 @@ void check_backend(const std::string& backend, const ResolvedStrategy& strategy)
 
 }  // namespace
 
+void check_weights(const Config& config) {
+  const auto& [file, optional] = config.weights;
+  if (file.empty() && !optional.empty())
+    refuse_config(
+        fmt::format("model.weights_optional is \"{}\", but model.weights names no file", optional),
+        "model.weights=FILE, or no model.weights_optional");
+  if (!file.empty() && !path_exists(file))
+    refuse_config(fmt::format("model.weights is \"{}\", and there is no such file", file),
+                  "a path relative to the working directory");
+  if (!optional.empty()) checkpoint::matches_any({optional}, "");  // Refuses what it cannot read.
+}
+
 void check(const Config& config) {
   config::check_values(table_of_config(), &config);
   models::resolve(config.model);
@@ -178,6 +192,7 @@ void check(const Config& config) {
   check(config.trainer);
   check(config.world);
   check_measures(config);
+  check_weights(config);
   check_norms_of_shards(config);
   check_tensor_axis(config);
   check_optimizer_of_servers(config);
@@ -189,6 +204,13 @@ void check(const Config& config) {
 
 ResolvedStrategy check_with_workers(const Config& config, int workers, int cores) {
   const ResolvedStrategy resolved = resolve_strategy(config.trainer, workers, cores);
+  if (!config.weights.file.empty() && plan::is_of_mesh(resolved.name))
+    refuse_config(
+        fmt::format("model.weights is \"{}\", and strategy {} makes each rank's part of "
+                    "the model without the others",
+                    config.weights.file, resolved.name),
+        "a run of 0 steps with one_device and a checkpoint.dir, which the other strategy "
+        "then continues");
   check_backend(config.world.backend, resolved);
   return resolved;
 }

@@ -9,6 +9,7 @@
 #include <trireme/data/source_makers.h>
 #include <trireme/models/build.h>
 #include <trireme/models/family.h>
+#include <trireme/parallel/load_weights.h>
 #include <trireme/parallel/optimizer.h>
 #include <trireme/parallel/servers/tables/model_tables.h>
 #include <trireme/run/dataset.h>
@@ -57,6 +58,16 @@ data::Sources sources_of_own(const Dataset& data) {
   return {own.train, own.test};
 }
 
+ModelFactory with_weights(ModelFactory make, const WeightsSource& source) {
+  WeightsOptions options;
+  if (!source.optional.empty()) options.allow_missing.push_back(source.optional);
+  return [make = std::move(make), file = source.file, options] {
+    Model model = make();
+    load_weights(*model.module, file, options);
+    return model;
+  };
+}
+
 // Adds data and model. Returns the form of a sample.
 models::InputSpec add_data_and_model(Training& training, const Config& config) {
   const Dataset data = read_data(config);
@@ -71,6 +82,8 @@ models::InputSpec add_data_and_model(Training& training, const Config& config) {
   } else {
     training.job.model = models::make_factory(model, data.input);
   }
+  if (!config.weights.file.empty())
+    training.job.model = with_weights(std::move(training.job.model), config.weights);
   training.options.ps = servers_for(config);
   data::Sources sources = data::make_sources(config.data.name, data);
   training.train = std::move(sources.train);
