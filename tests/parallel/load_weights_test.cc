@@ -126,6 +126,11 @@ TEST_F(LoadWeights, ATiedWeightMayHaveAnyOfItsNames) {
   std::vector<NamedTensor> tensors = all_of(Net(3));
   const fs::path with_first = written(tensors);
   load_weights(net, with_first);
+  tensors.push_back({"again", at::full({4, 2}, 7.0)});
+  EXPECT_THAT(
+      message_of(ErrorCode::invalid_argument, [&] { load_weights(net, written(tensors)); }),
+      HasSubstr("again has other values than in.weight"));
+  tensors.pop_back();
   for (NamedTensor& tensor : tensors)
     if (tensor.name == "in.weight") tensor = {"again", at::full({4, 2}, 7.0)};
   load_weights(net, written(tensors));

@@ -18,10 +18,12 @@ TEST(ModelLibrary, NamesAreFoundInTheBytesOfAFile) {
                                 "\x7f"
                                 "ELF\0\x1e",
                                 6) +
-                            "trireme:\x1etrireme:model:a net:2.13.0\x1f" + std::string("\0\0", 2) +
-                            "\x1etrireme:data:my:set:2.13.0\x1f tail";
-  EXPECT_THAT(registrations_in(bytes), ElementsAre(Registration{"model", "a net", "2.13.0"},
-                                                   Registration{"data", "my:set", "2.13.0"}));
+                            "trireme:\x1etrireme:model:a net:2.13.0:0.1.0\x1f" +
+                            std::string("\0\0", 2) +
+                            "\x1etrireme:data:my:set:2.13.0:0.1.0\x1f tail";
+  EXPECT_THAT(registrations_in(bytes),
+              ElementsAre(Registration{"model", "a net", "2.13.0", "0.1.0"},
+                          Registration{"data", "my:set", "2.13.0", "0.1.0"}));
 }
 
 TEST(ModelLibrary, TextThatOnlyLooksLikeANameIsNone) {

@@ -1,5 +1,7 @@
 """`trireme ckpt`, and checkpoints that go to PyTorch and back."""
 
+import enum
+import functools
 import hashlib
 import json
 import os
@@ -13,6 +15,10 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from support import DIGITS, ROOT, TRIREME, SystemTest
+
+
+class OwnKind(enum.Enum):
+    one = 1
 
 
 class Ckpt(SystemTest):
@@ -161,6 +167,21 @@ class Ckpt(SystemTest):
                                  code=2)
                 self.assertIn(f"its pickle calls {name}, which is code", said)
                 self.assertFalse(mark.exists() or (self.folder / "out.pt").exists())
+
+    def test_objects_without_code_do_not_make_a_file_unreadable(self):
+        torch.jit.script(torch.nn.Conv2d(1, 2, 3, padding=1)).save(self.folder / "conv.pt")
+        torch.save({"w": torch.ones(2), "path": pathlib.PurePosixPath("a"),
+                    "part": functools.partial(int, base=2), "kind": OwnKind.one},
+                   self.folder / "objects.pt")
+        for name, tensors in (("conv", 2), ("objects", 1)):
+            said = self.ckpt("convert", self.folder / f"{name}.pt", self.folder / "out.pt")
+            self.assertIn(f"{tensors} tensors", said)
+
+    def test_rules_refuse_a_name_that_is_too_long_for_them(self):
+        torch.save({"a" * 300_001: torch.ones(2)}, self.folder / "long.pt")
+        said = self.ckpt("convert", self.folder / "long.pt", self.folder / "out.pt", "--drop",
+                         "a.*b", code=2)
+        self.assertIn("has 300001 letters", said)
 
     def test_a_run_starts_from_weights_of_a_file(self):
         trained = self.trained("--set", "train.steps=3", name="first")

@@ -70,6 +70,9 @@ class OwnModel(SystemTest):
         code, out, err = self.run_to_end(TRIREME, "plan", WAVES, "--set", f"model.library={other}")
         self.assertEqual(code, 2, out + err)
         self.assertIn("was built with LibTorch 9", err)
+        older = self.folder / "older.so"
+        older.write_bytes(LIBRARY.read_bytes().replace(b":0.1.0\x1f", b":0.0.9\x1f"))
+        self.assert_refused("was built with Trireme 0.0.9", "this is Trireme", library=older)
         self.assertIn("this process has LibTorch", err)
 
     def test_a_library_whose_names_are_not_used_does_no_harm(self):

@@ -227,6 +227,9 @@ class WrittenLoops(SystemTest):
         self.assert_named("other_scalars", "the ranks record other values in step 1",
                           '"critics"')
         self.assert_named("other_rate", drift)
+        self.assert_named("more_scalars", "the ranks record other values in step 1",
+                          '"only here"')
+        self.assert_named("joined_with_a_record", "join() in a loop with a LoopRecord")
         self.assert_named("drifted_at_the_end", "the parameters at leave()", "engine 0")
         self.assert_named("drifted_behind_the_optimizer", "the parameters at leave()")
         self.assert_named("foreign", "does not belong to the model")

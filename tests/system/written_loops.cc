@@ -480,6 +480,20 @@ void loss_is_nan(World& world) {
   record.step(world.rank() == 1 ? std::nan("") : 0.5);
 }
 
+void more_scalars(World& world) {
+  trireme::LoopRecord record(world, {.progress = false});
+  record.scalar("critic", 1);
+  if (world.rank() == 0) record.scalar("only here", 1);
+  record.step(0.5);
+}
+
+void joined_with_a_record(World& world) {
+  Net model;
+  Distributed<torch::optim::SGD> optimizer(world, model, 0.1);
+  trireme::LoopRecord record(world, {.progress = false});
+  optimizer.join();
+}
+
 void other_scalars(World& world) {
   trireme::LoopRecord record(world, {.progress = false});
   record.scalar(world.rank() == 0 ? "critic" : "critics", 1);
@@ -509,6 +523,8 @@ int main(int argc, char** argv) {
       {"uneven_values", uneven_values},
       {"loss_is_nan", loss_is_nan},
       {"other_scalars", other_scalars},
+      {"more_scalars", more_scalars},
+      {"joined_with_a_record", joined_with_a_record},
       {"uneven_sum", uneven_sum},
       {"kept", kept},
       {"script", script},

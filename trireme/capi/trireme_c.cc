@@ -13,6 +13,7 @@
 #include <trireme/base/version.h>
 #include <trireme/comm/world.h>
 #include <trireme/plan/data_plan.h>
+#include <unistd.h>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -50,17 +51,21 @@ class Living {
     const std::lock_guard lock(mutex_);
     all_.insert(world);
   }
-  void remove(trireme_world* world) {
+  // Whether the world was still there, and is now the caller's to delete.
+  bool remove(trireme_world* world) {
     const std::lock_guard lock(mutex_);
-    all_.erase(world);
+    return all_.erase(world) == 1;
   }
 
  private:
+  // A process that was forked has no threads of its own.
   void end_all() {
+    if (getpid() != owner_) return;
     const std::lock_guard lock(mutex_);
     for (trireme_world* const world : all_) delete world;
     all_.clear();
   }
+  const pid_t owner_ = getpid();
   std::mutex mutex_;
   std::set<trireme_world*> all_;
 };
@@ -291,8 +296,8 @@ trireme_status trireme_world_leave(trireme_world* world) {
   return guarded([&] { given(world, "the world").world.leave(); });
 }
 void trireme_world_free(trireme_world* world) {
-  Living::of_process().remove(world);
-  delete world;
+  // It may have ended by itself, when the process began to end.
+  if (Living::of_process().remove(world)) delete world;
 }
 
 trireme_status trireme_all_reduce(trireme_world* world, const trireme_tensor* tensor,

@@ -22,6 +22,17 @@ std::regex compiled(const std::string& expression) {
   }
 }
 
+// std::regex needs stack for each letter.
+constexpr size_t kLongestRuled = 2048;
+
+bool is_found(const std::string& name, const std::regex& what) {
+  if (name.size() > kLongestRuled)
+    refuse_rule(fmt::format("the tensor name '{}...' has {} letters, and rules take {}",
+                            name.substr(0, 40), name.size(), kLongestRuled),
+                "no rules for this file");
+  return std::regex_search(name, what);
+}
+
 void refuse_idle(const std::string& expression, bool has_fit, const char* what) {
   if (!has_fit)
     refuse_rule(
@@ -38,14 +49,14 @@ std::vector<std::optional<std::string>> renamed(const NameRules& rules,
     const std::regex what = compiled(expression);
     bool has_fit = false;
     for (size_t i = 0; i < names.size(); ++i)
-      if (std::regex_search(names[i], what)) has_fit = true, result[i].reset();
+      if (is_found(names[i], what)) has_fit = true, result[i].reset();
     refuse_idle(expression, has_fit, "drops");
   }
   for (const auto& [expression, replacement] : rules.rename) {
     const std::regex what = compiled(expression);
     bool has_fit = false;
     for (auto& name : result)
-      if (name && std::regex_search(*name, what)) {
+      if (name && is_found(*name, what)) {
         has_fit = true;
         name = std::regex_replace(*name, what, replacement);
       }
@@ -67,7 +78,7 @@ std::vector<std::optional<std::string>> renamed(const NameRules& rules,
 
 bool matches_any(const std::vector<std::string>& expressions, const std::string& name) {
   for (const std::string& expression : expressions)
-    if (std::regex_search(name, compiled(expression))) return true;
+    if (is_found(name, compiled(expression))) return true;
   return false;
 }
 

@@ -130,42 +130,67 @@ class Machine {
     if (target->kind != Kind::list) fail("it appends to a value that is not a list");
     target->items.insert(target->items.end(), items.begin(), items.end());
   }
-  // Nothing is ever called, but a file that would call such code is no model: its reader is
-  // warned.
+  // Nothing is ever called. But a file that would run code in Python is no model, and whoever has
+  // it should know.
   void refuse_code(const std::string& callable) const {
-    constexpr std::string_view kHarmless[] = {"torch._utils.",
-                                              "torch._tensor.",
-                                              "torch.storage.",
-                                              "torch.nn.",
-                                              "torch.optim.",
-                                              "torch._C.",
-                                              "torch.Size",
-                                              "torch.device",
-                                              "torch.Tensor",
-                                              "torch.tensor",
-                                              "torch.serialization._get_layout",
-                                              "collections.",
-                                              "numpy.",
-                                              "datetime.",
-                                              "_codecs.encode",
-                                              "pathlib.",
-                                              "argparse.Namespace",
-                                              "copyreg.",
-                                              "copy_reg.",
-                                              "types.SimpleNamespace",
-                                              "__torch__.",
-                                              "decimal.",
-                                              "fractions.",
-                                              "enum.",
-                                              "uuid."};
-    constexpr std::string_view kBuiltins[] = {
-        "set",       "frozenset", "list", "dict", "tuple", "int",   "float", "complex",
-        "bytearray", "bytes",     "bool", "str",  "slice", "range", "object"};
-    for (const std::string_view prefix : kHarmless)
-      if (callable.starts_with(prefix)) return;
+    constexpr std::string_view kModules[] = {"os.",
+                                             "posix.",
+                                             "nt.",
+                                             "subprocess.",
+                                             "commands.",
+                                             "sys.",
+                                             "shutil.",
+                                             "socket.",
+                                             "pty.",
+                                             "importlib.",
+                                             "runpy.",
+                                             "code.",
+                                             "codeop.",
+                                             "ctypes.",
+                                             "pickle.",
+                                             "_pickle.",
+                                             "marshal.",
+                                             "webbrowser.",
+                                             "asyncio.",
+                                             "urllib.",
+                                             "http.",
+                                             "requests.",
+                                             "platform.",
+                                             "operator.",
+                                             "timeit.",
+                                             "pdb.",
+                                             "bdb.",
+                                             "pip.",
+                                             "cProfile.",
+                                             "profile.",
+                                             "pydoc.",
+                                             "types.CodeType",
+                                             "types.FunctionType",
+                                             "multiprocessing.",
+                                             "threading.",
+                                             "signal.",
+                                             "torch.hub.",
+                                             "torch.serialization.load",
+                                             "torch.load",
+                                             "torch.jit.load",
+                                             "torch.jit._serialization.",
+                                             "torch.package.",
+                                             "torch.utils.cpp_extension.",
+                                             "torch.storage._load_from_bytes",
+                                             "numpy.load",
+                                             "numpy.testing.",
+                                             "joblib.",
+                                             "dill.",
+                                             "cloudpickle."};
+    constexpr std::string_view kBuiltins[] = {"eval",    "exec",    "execfile", "compile",
+                                              "open",    "getattr", "setattr",  "__import__",
+                                              "globals", "input",   "apply",    "breakpoint"};
+    bool is_code = false;
+    for (const std::string_view module : kModules) is_code |= callable.starts_with(module);
     for (const std::string_view module : {"builtins.", "__builtin__."})
       for (const std::string_view name : kBuiltins)
-        if (callable == std::string(module).append(name)) return;
+        is_code |= callable == std::string(module).append(name);
+    if (!is_code) return;
     throw Error(ErrorCode::unsupported, "checkpoint",
                 fmt::format("{}: its pickle calls {}, which is code, and no code of a file is run",
                             where_, callable),

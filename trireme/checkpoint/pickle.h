@@ -46,7 +46,7 @@ struct Pickle {
 
 // `where` names the file in messages. Throws Error(corrupt) for a pickle that is cut off or
 // malformed, and Error(unsupported) for other opcodes, or naming a function that the file would
-// call and that makes no plain value.
+// call in Python and that can do more than make a value.
 Pickle read_pickle(std::span<const std::byte> bytes, const std::string& where);
 
 }  // namespace trireme::checkpoint

@@ -80,14 +80,15 @@ membership::Roles roles_of(const LaunchArguments& arguments) {
 // The faults of --inject, drawn once, in the environment of the workers. In an elastic job a
 // worker that takes the place of a killed one must know that the fault has struck.
 std::unique_ptr<LoopFaults> faults_of(const LaunchArguments& arguments,
-                                    launch::SupervisorOptions& options) {
+                                      launch::SupervisorOptions& options) {
   if (arguments.inject.empty()) return nullptr;
   const auto faults = schedule_faults(parse_faults(arguments.inject), options.workers);
   for (const Fault& fault : faults)
-    if (fault.kind == FaultKind::corrupt || fault.kind == FaultKind::disk_full)
+    if (fault.kind != FaultKind::kill && fault.kind != FaultKind::stop &&
+        fault.kind != FaultKind::slow)
       throw Error(ErrorCode::unsupported, "cli",
-                  fmt::format("--inject {}: in a programme of your own kill, stop, slow and drop "
-                              "can strike",
+                  fmt::format("--inject {}: in a programme of your own kill, stop and slow can "
+                              "strike",
                               fault.text()),
                   "one of these, or trireme train --inject");
   auto all = std::make_unique<LoopFaults>();

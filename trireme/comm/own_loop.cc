@@ -11,24 +11,23 @@ void OwnLoop::take_batch(int64_t new_samples, int64_t new_of_all) {
   of_all = new_of_all;
 }
 
-void OwnLoop::claim_steps(const std::shared_ptr<const void>& who, Teller kind) {
-  if (!teller_.expired() && kind <= kind_) return;
-  teller_ = who;
-  kind_ = kind;
-}
-
-bool OwnLoop::end_step(const std::shared_ptr<const void>& who) {
+bool OwnLoop::end_step(const std::shared_ptr<const void>& who, Teller kind, int64_t step) {
+  if (teller_.expired() || kind > kind_) {
+    teller_ = who;
+    kind_ = kind;
+  }
   if (teller_.lock() != who) return false;
-  ++steps_;
+  steps_ = step;
   return true;
 }
 
 void OwnLoop::go_on_from(int64_t step) {
-  steps_ = step;
+  steps_ = origin_ = step;
   ++loads_;
 }
 
 void OwnLoop::enter(Phase phase) {
+  if (world == nullptr) return;
   world->set_phase(phase, steps_ + 1);
   if (strike) strike(phase, steps_ + 1);
 }

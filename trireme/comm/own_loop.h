@@ -34,24 +34,30 @@ struct OwnLoop {
   std::map<std::string, std::string> facts_at_the_end;
   void take_batch(int64_t new_samples, int64_t new_of_all);
 
-  // The part that tells the ends of steps: of those that are there, the last in this list. Of
-  // several engines it is the first.
+  // The part that tells the ends of steps: of those that are there and have told one, the last in
+  // this list. Of several engines it is the first.
   enum class Teller { engine, record, checkpoint };
-  void claim_steps(const std::shared_ptr<const void>& who, Teller kind);
-  // Counts a step if `who` tells their ends. Returns whether it does.
-  bool end_step(const std::shared_ptr<const void>& who);
+  // `who` has finished `step` steps. Returns whether it tells the ends of steps.
+  bool end_step(const std::shared_ptr<const void>& who, Teller kind, int64_t step);
+  // A step more than now.
+  bool end_step(const std::shared_ptr<const void>& who) {
+    return end_step(who, Teller::engine, steps_ + 1);
+  }
+  // The records and checkpoints that are there. Their operations are of all ranks.
+  int meetings = 0;
   // The state of another step was loaded.
   void go_on_from(int64_t step);
-  int64_t steps() const { return steps_; }  // Those that are finished, also before a resume.
-  int64_t loads() const { return loads_; }  // The number of calls of go_on_from().
+  int64_t steps() const { return steps_; }    // Those that are finished, also before a resume.
+  int64_t loads() const { return loads_; }    // The number of calls of go_on_from(),
+  int64_t origin() const { return origin_; }  // and the step of the newest one.
 
   // The process comes to a phase of the step under way. Heartbeats and the launcher know it then,
-  // and injected faults strike.
+  // and injected faults strike. Nothing happens once the World is gone.
   void enter(Phase phase);
   std::function<void(Phase phase, int64_t step)> strike;  // May be null.
 
  private:
-  int64_t steps_ = 0, loads_ = 0;
+  int64_t steps_ = 0, loads_ = 0, origin_ = 0;
   std::weak_ptr<const void> teller_;
   Teller kind_ = Teller::engine;
 };

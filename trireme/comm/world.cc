@@ -136,11 +136,15 @@ void World::Impl::connect_for_groups(World& world, int wanted) {
 World::World(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {
   impl_->own_loop->world = this;
 }
-World::~World() = default;
+// Engines and loaders of a loop may outlive the World.
+World::~World() {
+  if (impl_) impl_->own_loop->world = nullptr;
+}
 World::World(World&& other) noexcept : impl_(std::move(other.impl_)) {
   if (impl_) impl_->own_loop->world = this;
 }
 World& World::operator=(World&& other) noexcept {
+  if (impl_) impl_->own_loop->world = nullptr;
   impl_ = std::move(other.impl_);
   if (impl_) impl_->own_loop->world = this;
   return *this;

@@ -9,6 +9,7 @@
 #include <trireme/comm/dtype.h>
 #include <trireme/parallel/load_weights.h>
 #include <trireme/parallel/module_state.h>
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <set>
@@ -69,6 +70,13 @@ class WeightsMatch {
       if (renamed[i]) by_name_[*renamed[i]] = i;
   }
 
+  static bool is_same(const checkpoint::StoredTensor& a, const checkpoint::StoredTensor& b) {
+    if (a.spec.describe() != b.spec.describe()) return false;
+    std::vector<std::byte> memory_of_a, memory_of_b;
+    return std::ranges::equal(checkpoint::assemble(a, memory_of_a),
+                              checkpoint::assemble(b, memory_of_b));
+  }
+
   // A tied weight may have another of its names in the file, or several.
   std::optional<size_t> find(const std::string& name) {
     std::optional<size_t> found;
@@ -76,7 +84,13 @@ class WeightsMatch {
       const auto at = by_name_.find(each);
       if (at == by_name_.end()) return;
       used_.insert(each);
-      if (!found) found = at->second;
+      if (!found)
+        found = at->second;
+      else if (!is_same(all_[*found], all_[at->second]))
+        wrong_.push_back(
+            fmt::format("{} has other values than {} in the file, and both are one "
+                        "tensor of the model",
+                        each, all_[*found].spec.name));
     };
     look(name);
     for (const auto& [alias, first] : state_.aliases)

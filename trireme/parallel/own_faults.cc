@@ -1,5 +1,4 @@
 #include <trireme/base/unix_time.h>
-#include <trireme/comm/breakable.h>
 #include <trireme/faults/injector.h>
 #include <trireme/parallel/own_faults.h>
 #include <cstdlib>
@@ -13,11 +12,6 @@ void listen_for_faults(World& world) {
   if (text == nullptr || loop->strike) return;
   const char* const marks = std::getenv(kInjectMarksVariable);
   FaultActions actions = process_actions();
-  actions.drop_link = [weak = std::weak_ptr(loop)](int peer) {
-    const auto now = weak.lock();
-    if (auto* const group = dynamic_cast<comm::Breakable*>(now->world->loop_group().get()))
-      group->drop_link(peer);
-  };
   actions.tell = [weak = std::weak_ptr(loop)](const Fault& fault, int64_t step) {
     World& now = *weak.lock()->world;
     now.tell_event({.rank = now.rank(),

@@ -288,6 +288,12 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
                       "them the others wait",
                       engines),
           "the same number of batches on each rank, as make_data_loader gives them");
+    if (loop->meetings > 0)
+      throw Error(
+          ErrorCode::unsupported, "parallel",
+          "join() in a loop with a LoopRecord or a Checkpoint: the ranks that have batches "
+          "would wait in them for this one",
+          "the same number of batches on each rank, as make_data_loader gives them");
     has_joined = true;
     first_gradient = -1;
     for (const auto& [name, tensor] : engine.parameters) tensor.mutable_grad().reset();
@@ -324,7 +330,6 @@ OwnSteps::OwnSteps(World& world, std::shared_ptr<torch::nn::Module> module,
       number_(loop_->engines++),
       rebind_(std::make_shared<const std::function<void()>>([this] { bind(); })) {
   world.connect();
-  loop_->claim_steps(rebind_, OwnLoop::Teller::engine);
   listen_for_faults(world);
   loop_->rebind.emplace_back(rebind_);
   bind();

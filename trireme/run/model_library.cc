@@ -2,6 +2,7 @@
 
 #include <trireme/base/error.h>
 #include <trireme/base/files.h>
+#include <trireme/base/version.h>
 #include <trireme/config/registration.h>
 #include <trireme/data/data_kinds.h>
 #include <trireme/models/shapes.h>
@@ -47,7 +48,7 @@ void add_data_name(const std::string& name) {
 }
 
 void add_names(const std::vector<Registration>& all) {
-  for (const auto& [kind, name, torch] : all) {
+  for (const auto& [kind, name, torch, trireme] : all) {
     if (kind == "model") models::add_model(name);
     if (kind == "data") add_data_name(name);
     if (kind == "loss") add_loss_name(name);
@@ -65,9 +66,10 @@ std::vector<Registration> registrations_in(const std::string& bytes) {
     const std::string entry = bytes.substr(begin, end - begin);
     if (entry.find(kMark.front()) != std::string::npos) continue;
     const size_t first = entry.find(':'), last = entry.rfind(':');
-    if (first < last && last != std::string::npos)
-      found.push_back({entry.substr(0, first), entry.substr(first + 1, last - first - 1),
-                       entry.substr(last + 1)});
+    const size_t middle = last != std::string::npos && last > 0 ? entry.rfind(':', last - 1) : 0;
+    if (first < middle && middle != std::string::npos)
+      found.push_back({entry.substr(0, first), entry.substr(first + 1, middle - first - 1),
+                       entry.substr(middle + 1, last - middle - 1), entry.substr(last + 1)});
   }
   return found;
 }
@@ -85,9 +87,15 @@ void use_model_library(const std::filesystem::path& path) {
   if (names.empty())
     refuse_library(path, "which registers no model, data set, loss or metric",
                    "a shared object with TRIREME_MODEL(\"name\", factory)");
+  for (const Registration& each : names)
+    if (each.trireme != version())
+      refuse_library(path,
+                     fmt::format("which was built with Trireme {}, and this is Trireme {}",
+                                 each.trireme, version()),
+                     "a build of it with the headers of this Trireme");
+  paths.insert(canonical);  // Its names may be known in part, also after an error.
   open ? open(canonical, names) : add_names(names);
   config::throw_if_registration_failed();
-  paths.insert(canonical);
 }
 
 bool set_library_opener(OpenLibrary open) {

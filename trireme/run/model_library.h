@@ -15,7 +15,8 @@ void use_model_library(const std::filesystem::path& path);
 
 struct Registration {
   std::string kind, name;  // "model", "data", "loss" or "metric"
-  std::string torch;       // The LibTorch with whose headers it was compiled.
+  // The LibTorch and the Trireme with whose headers it was compiled.
+  std::string torch, trireme;
   bool operator==(const Registration&) const = default;
 };
 // Those in a file's bytes, in order.

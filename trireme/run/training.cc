@@ -24,7 +24,7 @@ namespace {
 // It stays open to the end of the process.
 void open_library(const std::filesystem::path& path,
                   const std::vector<Registration>& registrations) {
-  for (const auto& [kind, name, torch] : registrations) {
+  for (const auto& [kind, name, torch, trireme] : registrations) {
     if (torch == TORCH_VERSION) continue;
     throw Error(ErrorCode::invalid_argument, "config",
                 fmt::format("model.library is \"{}\", which was built with LibTorch {}, and this "

@@ -14,6 +14,7 @@
 #include <trireme/train/refuse.h>
 #include <trireme/train/report.h>
 #include <trireme/train/state_transfer.h>
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <optional>
@@ -83,10 +84,12 @@ struct LoopRecord::Impl {
     world.connect();
     if (first() && !options.dir.empty()) require_writable_folder(options.dir);
     sinks = monitor::readers_of_rank_0(files, {.progress = options.progress});
-    loop->claim_steps(token, OwnLoop::Teller::record);
+    ++loop->meetings;
     step_ = resumed_from = loop->steps();
     loads_seen = loop->loads();
   }
+
+  ~Impl() { --loop->meetings; }
 
   bool first() const { return world.rank() == 0; }
 
@@ -114,8 +117,8 @@ struct LoopRecord::Impl {
   // The loop may have gone on from another step since the last call.
   void follow() {
     if (std::exchange(loads_seen, loop->loads()) == loop->loads()) return;
-    if (step_ == resumed_from) resumed_from = loop->steps();
-    step_ = loop->steps();
+    if (step_ == resumed_from) resumed_from = loop->origin();
+    step_ = loop->origin();
     losses.resize(static_cast<size_t>(std::max<int64_t>(0, step_ - resumed_from)), std::nan(""));
     step_began = LoopClock::now();
     if (has_started) {
@@ -135,15 +138,19 @@ struct LoopRecord::Impl {
   // COLLECTIVE. The weighted means of the loss and of the pending values over all ranks.
   std::vector<double> means(double loss) {
     const double names = digest_of_names(pending), own_weight = weight();
-    std::vector<double> sums = {names, names * names, own_weight, loss * own_weight};
-    for (const auto& [name, value] : pending) sums.push_back(value * own_weight);
-    at::Tensor all = at::tensor(sums, at::kDouble);
-    world.loop_group()->all_reduce(all);
-    const double* const sum = all.const_data_ptr<double>();
+    const at::Tensor head =
+        at::tensor({names, names * names, own_weight, loss * own_weight}, at::kDouble);
+    world.loop_group()->all_reduce(head);
+    const double* const sum = head.const_data_ptr<double>();
     // The numbers are equal exactly if their variance is 0.
     if (sum[1] * world.size() != sum[0] * sum[0]) refuse_names();
-    std::vector<double> result;
-    for (int64_t i = 3; i < all.numel(); ++i) result.push_back(sum[i] / sum[2]);
+    std::vector<double> result = {sum[3] / sum[2]};
+    if (pending.empty()) return result;
+    for (const auto& [name, value] : pending) result.push_back(value * own_weight / sum[2]);
+    const at::Tensor values =
+        at::tensor(std::vector<double>(result.begin() + 1, result.end()), at::kDouble);
+    world.loop_group()->all_reduce(values);
+    std::copy_n(values.const_data_ptr<double>(), values.numel(), result.begin() + 1);
     return result;
   }
 
@@ -196,8 +203,7 @@ struct LoopRecord::Impl {
     record.seconds = took;
     tell(record);
     tell_scalars(all);
-    loop->end_step(token);
-    loop->enter(Phase::data);
+    if (loop->end_step(token, OwnLoop::Teller::record, step_)) loop->enter(Phase::data);
     return all[0];
   }
 

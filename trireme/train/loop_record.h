@@ -46,10 +46,11 @@ class LoopRecord {
   // A value of this rank, under a name such as "critic/loss". The mean over the global batch is
   // written with the next step(). All ranks name the same values in a step.
   void scalar(const std::string& name, double value);
-  // COLLECTIVE. The end of a step: `loss` is this rank's mean over its samples, one element of any
-  // type. Reads the learning rate of the optimizer's first group. Returns the mean over the global
-  // batch. Throws Error(internal) naming the ranks whose loss is NaN or infinite, and
-  // Error(invalid_argument) if the ranks name other values.
+  // COLLECTIVE. The end of a step, once for each Checkpoint::commit(), if the loop has one. `loss`
+  // is this rank's mean over its samples, one element of any type. Reads the learning rate of the
+  // optimizer's first group. Returns the mean over the global batch. Throws Error(internal) naming
+  // the ranks whose loss is NaN or infinite, and Error(invalid_argument) if the ranks name other
+  // values.
   double step(const at::Tensor& loss, const torch::optim::Optimizer& optimizer);
   double step(double loss, double learning_rate = 0);
   // The result of an evaluation, the same on all ranks (metrics.h). `metrics` are more values, by

@@ -100,6 +100,7 @@ struct Checkpoint::Impl : Engine {
   int64_t step_ = 0;
   bool has_told_first_step = false;
   bool is_stopped = false;
+  const std::shared_ptr<OwnLoop> own_loop = world.own_loop();
   const std::shared_ptr<const void> teller = std::make_shared<int>();
 
   // The state at a commit, in memory.
@@ -113,9 +114,11 @@ struct Checkpoint::Impl : Engine {
 
   Impl(World& the_world, CheckpointOptions the_options)
       : world(the_world), options(std::move(the_options)) {
-    world.own_loop()->claim_steps(teller, OwnLoop::Teller::checkpoint);
     bind();
+    ++own_loop->meetings;
   }
+
+  ~Impl() override { --own_loop->meetings; }
 
   bool first() const { return group->rank() == 0; }
 
@@ -306,26 +309,27 @@ struct Checkpoint::Impl : Engine {
     }
     for (const auto& each : trained)
       for (const auto& [name, tensor] : each->state.parameters) tensor.mutable_grad().reset();
-    world.own_loop()->regroup = false;
+    // A rank that is still asked to stop tells it again in the next step.
+    own_loop->regroup = own_loop->stop = false;
     if (world.is_elastic()) keep();
   }
 
   void commit() {
     ++step_;
-    OwnLoop& loop = *world.own_loop();
-    loop.end_step(teller);
+    own_loop->end_step(teller, OwnLoop::Teller::checkpoint, step_);
     // Alone no other rank tells of it in a step.
-    const bool stops = loop.stop || (world.size() == 1 && loop.wants_stop && loop.wants_stop());
+    const bool stops =
+        own_loop->stop || (world.size() == 1 && own_loop->wants_stop && own_loop->wants_stop());
     const bool is_due = options.every_steps > 0 && step_ % options.every_steps == 0;
     if ((is_due || stops) && !options.dir.empty()) {
-      loop.enter(Phase::checkpoint);
+      own_loop->enter(Phase::checkpoint);
       save(step_);
     }
-    if (stops && loop.wants_stop) {
-      loop.stop = true;
+    if (stops && own_loop->wants_stop) {
+      own_loop->stop = true;
       throw LeaveForGood();
     }
-    loop.enter(Phase::data);
+    own_loop->enter(Phase::data);
     if (!world.is_elastic()) return;
     keep();
     if (!std::exchange(has_told_first_step, true)) world.tell_first_step(step_);
