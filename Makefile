@@ -1,7 +1,7 @@
 # The commands of daily work. `make run` and `make test` start from a bare machine.
 .DEFAULT_GOAL := help
 .PHONY: help run test build check bench soak install format clean configure
-.PHONY: wheel deb programs setup setup-test setup-check setup-package
+.PHONY: wheel deb programs site setup setup-test setup-check setup-package setup-site
 
 PREFIX ?= /usr/local
 # A file that includes torch takes about 2 GB to compile.
@@ -20,6 +20,7 @@ help:
 	@echo 'make install  build and install to PREFIX (now $(PREFIX))'
 	@echo 'make wheel    make dist/trireme-*.whl for pip, for the LibTorch of the build'
 	@echo 'make deb      make dist/trireme_*.deb for Debian'
+	@echo 'make site     make build/site from the documents: searchable, with the API'
 	@echo 'make format   format all sources'
 	@echo 'make clean    remove the build folder'
 
@@ -68,6 +69,10 @@ wheel: setup-package programs
 deb: setup-package programs
 	.venv/bin/python scripts/make_deb.py
 
+# Opens from the disk: build/site/index.html.
+site: setup-site
+	.venv/bin/python docs/site/build.py build/site
+
 format: setup-check
 	git ls-files -z '*.h' '*.cc' | xargs -0 .venv/bin/clang-format -i
 
@@ -82,3 +87,5 @@ setup-check:
 	@scripts/setup check
 setup-package:
 	@scripts/setup package
+setup-site:
+	@scripts/setup site

@@ -1,19 +1,23 @@
-"""Compares the documents with the sources: code, commands, options, keys, links, and the length
-of lines."""
+"""Compares the documents with the sources: code, commands, options, keys, codes, links, and the
+length of lines. It runs the blocks of Python, and reads those of YAML as configurations."""
 
 import functools
 import re
 import shlex
+import sys
 import unittest
 
-from support import ROOT, TRIREME, SystemTest
+import yaml
+
+from support import BIN, ROOT, TRIREME, SystemTest, environment
 
 NAMES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "data/README.md")
 DOCUMENTS = [ROOT / name for name in NAMES] + sorted((ROOT / "docs").glob("*.md"))
 # `trireme plan` prints them, and some are wider than a line.
-PICTURES = {ROOT / "docs" / "collectives.md"}
+PICTURES = {ROOT / "docs" / name for name in ("collectives.md", "command_line.md")}
 COLUMNS = 100
-GAP = "// ..."  # In a block of code: lines of the source that are left out.
+# In a block of code: lines of the source that are left out.
+GAPS = {"cpp": "// ...", "c": "/* ... */"}
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"(build/bin/)?trireme (?!warning)\w|make \w|bench/run\.py \w")
 
@@ -46,18 +50,83 @@ def commands(document):
 class Documents(SystemTest):
     def test_code_is_an_excerpt_of_sources_that_are_compiled(self):
         examples = sorted((ROOT / "examples").glob("*/*.cc"))
-        tests = sorted((ROOT / "tests").glob("*/*.cc"))
+        tests = sorted((ROOT / "tests").glob("*/*.cc")) + [ROOT / "tests/system/capi_loop.c"]
         texts = {path: without_indentation(path.read_text().splitlines())
                  for path in examples + tests}
         for document in DOCUMENTS:
             sources = examples if document.name == "README.md" else examples + tests
             for language, lines in blocks(document):
-                if language != "cpp":
+                if language not in GAPS:
                     continue
-                parts = [part.strip() for part in without_indentation(lines).split(GAP)]
+                parts = [part.strip()
+                         for part in without_indentation(lines).split(GAPS[language])]
                 found = any(all(part in texts[path] for part in parts) for path in sources)
                 self.assertTrue(found, f"{document.name}: no compiled source has this:\n"
                                        + "\n".join(lines))
+
+    def test_python_runs(self):
+        package = {"PYTHONPATH": str(ROOT / "python"), "TRIREME_LIB": str(BIN.parent / "lib"),
+                   "TRIREME_BIN": str(BIN), "OMP_NUM_THREADS": "1"}
+        for document in DOCUMENTS:
+            for language, lines in blocks(document):
+                if language != "python":
+                    continue
+                program = self.folder / "block.py"
+                program.write_text("\n".join(lines))
+                words = [sys.executable, program]
+                if "trireme.join()" in program.read_text():
+                    words = [TRIREME, "launch", "--workers", "2", "--", *words]
+                code, out, err = self.run_to_end(*words, env=environment(**package))
+                self.assertEqual(code, 0, f"{document.name}: {out}{err}")
+
+    def test_yaml_is_a_configuration(self):
+        for document in DOCUMENTS:
+            for language, lines in blocks(document):
+                text = "\n".join(lines)
+                # test_tutorial.py trains by the one that needs a library.
+                if language != "yaml" or "library:" in text:
+                    continue
+                if "spec" in yaml.safe_load(text):  # It is a manifest of Kubernetes.
+                    continue
+                file = self.folder / "block.yaml"
+                file.write_text(text)
+                code, out, err = self.run_to_end(TRIREME, "plan", file, "--workers", "1")
+                self.assertEqual(code, 0, f"{document.name}: {out}{err}\n{text}")
+
+    def test_the_tables_of_codes_are_those_of_the_header(self):
+        header = (ROOT / "trireme/base/error.h").read_text()
+        exits = dict(re.findall(r"^  (kExit\w+) = (\d+),", header, re.MULTILINE))
+        body = header.partition("enum class ErrorCode {")[2].partition("};")[0]
+        codes = re.findall(r"^  (\w+),", body, re.MULTILINE)
+        source = (ROOT / "trireme/base/error.cc").read_text().partition("int exit_code_of(")[2]
+        cases = re.findall(r"((?:\s*case ErrorCode::\w+:)+)\s*return (\w+);", source)
+        code_of = {code: exits[name] for labels, name in cases
+                   for code in re.findall(r"ErrorCode::(\w+)", labels)}
+        document = (ROOT / "docs/errors.md").read_text()
+        rows = re.findall(r"(?m)^\| (\d+) \| `(\w+)` \|", document)
+        self.assertEqual({name: number for number, name in rows}, exits)
+        rows = re.findall(r"(?m)^\| `(\w+)` \|.*\| (\d+) \|[^|]*\|$", document)
+        self.assertEqual([code for code, _ in rows], codes)
+        self.assertEqual(dict(rows), code_of)
+
+    def test_the_page_of_the_command_line_is_what_help_prints(self):
+        code, out, err = self.run_to_end(sys.executable, ROOT / "scripts/command_line.py", TRIREME)
+        self.assertEqual(code, 0, err)
+        self.assertEqual((ROOT / "docs/command_line.md").read_text(), out,
+                         "try: scripts/command_line.py > docs/command_line.md")
+
+    def test_the_table_of_keys_is_what_keys_prints(self):
+        code, keys, _ = self.run_to_end(TRIREME, "train", "--keys")
+        self.assertEqual(code, 0)
+        self.assertIn(keys.strip(), (ROOT / "docs/configuration.md").read_text())
+
+    def test_the_map_names_every_page(self):
+        text = (ROOT / "docs/index.md").read_text()
+        for document in DOCUMENTS:
+            if document.name != "index.md":
+                name = str(document.relative_to(ROOT / "docs")) if document.parent.name == "docs" \
+                    else f"../{document.relative_to(ROOT)}"
+                self.assertEqual(text.count(f"]({name})"), 1, name)
 
     def test_the_readme_names_every_example(self):
         for example in (ROOT / "examples").glob("*/main.cc"):
