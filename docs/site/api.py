@@ -13,7 +13,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 # Headers that trireme.h reaches through others, and that a user reads: the options of its classes.
 FURTHER = ["trireme/data/batch.h", "trireme/parallel/data_parallel_options.h",
            "trireme/parallel/own_steps.h", "trireme/parallel/optimizer.h",
-           "trireme/parallel/model.h", "trireme/parallel/engine.h", "trireme/train/trainer_options.h",
+           "trireme/parallel/model.h", "trireme/parallel/engine.h",
+           "trireme/train/trainer_options.h",
            "trireme/train/callback.h", "trireme/train/metric.h", "trireme/train/report.h",
            "trireme/register.h"]
 C_HEADER = "trireme/capi/trireme_c.h"
@@ -66,8 +67,8 @@ def add_pages(pages):
 def section_of(header):
     return (f"## {header}\n\n```{{eval-rst}}\n.. doxygenfile:: {pathlib.Path(header).name}\n"
             "   :sections: briefdescription detaileddescription innernamespace innerclass func enum"
-            " typedef var define public-func public-attrib public-static-func public-type public-static-attrib"
-            " user-defined\n```\n\n")
+            " typedef var define public-func public-attrib public-static-func public-type"
+            " public-static-attrib user-defined\n```\n\n")
 
 
 def python_page():

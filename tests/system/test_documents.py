@@ -1,5 +1,5 @@
 """Compares the documents with the sources: code, commands, options, keys, codes, links, and the
-length of lines. It runs the blocks of Python, and reads those of YAML as configurations."""
+length of lines. It reads the blocks of YAML as configurations."""
 
 import functools
 import re
@@ -9,7 +9,7 @@ import unittest
 
 import yaml
 
-from support import BIN, ROOT, TRIREME, SystemTest, environment
+from support import ROOT, TRIREME, SystemTest
 
 NAMES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "data/README.md")
 DOCUMENTS = [ROOT / name for name in NAMES] + sorted((ROOT / "docs").glob("*.md"))
@@ -63,21 +63,6 @@ class Documents(SystemTest):
                 found = any(all(part in texts[path] for part in parts) for path in sources)
                 self.assertTrue(found, f"{document.name}: no compiled source has this:\n"
                                        + "\n".join(lines))
-
-    def test_python_runs(self):
-        package = {"PYTHONPATH": str(ROOT / "python"), "TRIREME_LIB": str(BIN.parent / "lib"),
-                   "TRIREME_BIN": str(BIN), "OMP_NUM_THREADS": "1"}
-        for document in DOCUMENTS:
-            for language, lines in blocks(document):
-                if language != "python":
-                    continue
-                program = self.folder / "block.py"
-                program.write_text("\n".join(lines))
-                words = [sys.executable, program]
-                if "trireme.join()" in program.read_text():
-                    words = [TRIREME, "launch", "--workers", "2", "--", *words]
-                code, out, err = self.run_to_end(*words, env=environment(**package))
-                self.assertEqual(code, 0, f"{document.name}: {out}{err}")
 
     def test_yaml_is_a_configuration(self):
         for document in DOCUMENTS:
