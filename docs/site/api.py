@@ -53,6 +53,9 @@ def run_doxygen(folder):
                           check=False)
     if done.returncode or done.stderr.strip():
         raise SystemExit(f"site: doxygen:\n{done.stderr}")
+    for file in (folder / "xml").glob("*.xml"):  # Doxygen keeps the slashes before programmes.
+        file.write_text(re.sub(r"(^|<verbatim>)///( |$)", r"\1", file.read_text(),
+                               flags=re.MULTILINE))
 
 
 def add_pages(pages):

@@ -15,7 +15,7 @@ def escaped(comment):
 
 
 def filtered(text):
-    text = re.sub(r"/\*(?!\*)(.*?)\*/", block, text, flags=re.DOTALL)
+    text = re.sub(r"^([^\n/]*)/\*(?!\*)(.*?)\*/", block, text, flags=re.DOTALL | re.MULTILINE)
     lines, comment = [], []
     for line in text.splitlines():
         found = re.match(r"\s*//( ?.*)$", line)
@@ -49,8 +49,8 @@ def documentation(comment):
 
 def block(found):
     """A comment of C as lines, so that one rule serves for both languages."""
-    text = [re.sub(r"^\* ?", "", part.strip()) for part in found[1].strip().splitlines()]
-    return "\n".join(f"// {part}" for part in text) if len(text) > 1 else f"// {text[0]}"
+    text = [re.sub(r"^\* ?", "", part.strip()) for part in found[2].strip().splitlines()]
+    return found[1] + "\n".join(f"// {part}" for part in text)
 
 
 if __name__ == "__main__":
