@@ -13,7 +13,7 @@ set(type $<TARGET_PROPERTY:TYPE>)
 set(is_shared $<OR:$<STREQUAL:${type},SHARED_LIBRARY>,$<STREQUAL:${type},MODULE_LIBRARY>>)
 target_link_options(trireme_flags INTERFACE "$<${is_shared}:LINKER:--exclude-libs,${archives}>")
 
-# What a shared object for model.library is compiled with.
+# A shared object for model.library is compiled with this.
 add_library(trireme_headers INTERFACE)
 add_library(Trireme::headers ALIAS trireme_headers)
 set_target_properties(trireme_headers PROPERTIES EXPORT_NAME headers)

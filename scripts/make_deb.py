@@ -3,7 +3,6 @@
 is compiled. LibTorch is in no Debian package of the right version, so the programmes look for it
 when they start (trireme/run/libtorch_place.h)."""
 
-import argparse
 import gzip
 import os
 import pathlib
@@ -11,7 +10,7 @@ import re
 import tempfile
 import textwrap
 
-from package_tree import ROOT, Build, programmes_of, run, set_rpath
+from package_tree import ROOT, arguments_of, programmes_of, run, set_rpath
 
 # A project that is compiled against the package needs these. CMake names those that are missing.
 TO_COMPILE = ("g++", "cmake", "libfmt-dev", "nlohmann-json3-dev", "libyaml-cpp-dev", "libssl-dev",
@@ -71,11 +70,7 @@ def write_control(package, build, architecture, depends):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--build", default=ROOT / "build", help="the build folder")
-    parser.add_argument("--out", default=ROOT / "dist", help="the folder for the package")
-    arguments = parser.parse_args()
-    build = Build(arguments.build)
+    build, out = arguments_of(__doc__, "package")
     os.umask(0o022)
     with tempfile.TemporaryDirectory(prefix="trireme-deb-") as folder:
         stage = pathlib.Path(folder)
@@ -86,7 +81,6 @@ def main():
         architecture = run("dpkg", "--print-architecture").strip()
         depends = run_time_packages(stage, programmes_of(package / "usr"), build.torch)
         write_control(package, build, architecture, depends)
-        out = pathlib.Path(arguments.out)
         out.mkdir(parents=True, exist_ok=True)
         file = out / f"trireme_{build.version}-1_{architecture}.deb"
         run("dpkg-deb", "--root-owner-group", "-Zgzip", "--build", package, file)

@@ -4,7 +4,6 @@ compiled. The wheel has programmes, libraries, headers, CMake package, examples 
 the shared libraries below them that a machine may lack. It works with the LibTorch of the build
 alone, in the Python environment into which it is installed."""
 
-import argparse
 import os
 import pathlib
 import platform
@@ -14,8 +13,8 @@ import sys
 import tempfile
 import textwrap
 
-from package_tree import (ROOT, SYSTEM, Build, needed_by, programmes_of, run, set_rpath, stop,
-                          tool)
+from package_tree import (ROOT, SYSTEM, arguments_of, needed_by, programmes_of, run, set_rpath,
+                          stop, tool)
 
 # The headers of these are in Trireme's own headers.
 HEADERS = {"fmt": "/usr/include/fmt", "nlohmann": "/usr/include/nlohmann"}
@@ -152,11 +151,7 @@ def platform_tag():
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--build", default=ROOT / "build", help="the build folder")
-    parser.add_argument("--out", default=ROOT / "dist", help="the folder for the wheel")
-    arguments = parser.parse_args()
-    build = Build(arguments.build)
+    build, out = arguments_of(__doc__, "wheel")
     with tempfile.TemporaryDirectory(prefix="trireme-wheel-") as folder:
         stage = pathlib.Path(folder) / "stage"
         package = stage / "trireme"
@@ -164,7 +159,6 @@ def main():
         arrange(package, build)
         bundled = bundle(package, build)
         write_metadata(stage, build, f"py3-none-{platform_tag()}", bundled)
-        out = pathlib.Path(arguments.out)
         out.mkdir(parents=True, exist_ok=True)
         run(sys.executable, "-m", "wheel", "pack", "--dest-dir", out, stage,
             env=dict(os.environ, PYTHONDONTWRITEBYTECODE="1"))

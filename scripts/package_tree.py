@@ -1,6 +1,7 @@
 """What make_wheel.py and make_deb.py share: a folder with everything that `cmake --install` copies,
 and what its programmes need."""
 
+import argparse
 import pathlib
 import re
 import shutil
@@ -35,6 +36,15 @@ def tool(name):
     if not found:
         stop(f"the programme {name} was not found; try: scripts/setup package")
     return found
+
+
+def arguments_of(description, product):
+    """The build folder and the folder for the product, from the command line."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--build", default=ROOT / "build", help="the build folder")
+    parser.add_argument("--out", default=ROOT / "dist", help=f"the folder for the {product}")
+    given = parser.parse_args()
+    return Build(given.build), pathlib.Path(given.out)
 
 
 class Build:

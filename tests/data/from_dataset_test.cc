@@ -30,7 +30,8 @@ class Squares : public torch::data::datasets::Dataset<Squares> {
     std::this_thread::yield();
     --inside_;
     const auto number = static_cast<double>(index);
-    return {at::full({2}, is_alone ? number : -1, at::kDouble), at::full({}, number * number, at::kDouble)};
+    return {at::full({2}, is_alone ? number : -1, at::kDouble),
+            at::full({}, number * number, at::kDouble)};
   }
   std::optional<size_t> size() const override { return size_; }
 

@@ -8,9 +8,9 @@
 #include <trireme/checkpoint/pytorch_file.h>
 #include <trireme/parallel/load_weights.h>
 #include <trireme/parallel/module_state.h>
-#include <filesystem>
 
 #include "../base/expect_error.h"
+#include "../checkpoint/checkpoint_testing.h"
 
 namespace trireme::load_weights_test {
 namespace {
@@ -31,14 +31,8 @@ struct Net : torch::nn::Module {
   torch::nn::Linear out;
 };
 
-class LoadWeights : public ::testing::Test {
+class LoadWeights : public checkpoint::TemporaryFolder {
  protected:
-  LoadWeights() {
-    std::string pattern = (fs::temp_directory_path() / "trireme-weights-XXXXXX").string();
-    folder_ = ::mkdtemp(pattern.data());
-  }
-  ~LoadWeights() override { fs::remove_all(folder_); }
-
   // In the format of `trireme ckpt convert`.
   fs::path written(const std::vector<NamedTensor>& tensors) const {
     std::vector<checkpoint::TensorView> views;
@@ -60,8 +54,6 @@ class LoadWeights : public ::testing::Test {
     ASSERT_EQ(of_a.size(), of_b.size());
     for (size_t i = 0; i < of_a.size(); ++i) EXPECT_TRUE(of_a[i].tensor.equal(of_b[i].tensor));
   }
-
-  fs::path folder_;
 };
 
 TEST_F(LoadWeights, ReadsAnArchiveOfTorchSave) {

@@ -82,10 +82,10 @@ TEST(EarlyStop, GoesOnFromItsStateAndCountsAnEvaluationOnce) {
 
 TEST(Measure, MustBeAValueOfTheEvaluations) {
   check_measure("early_stop.measure", "rmse", {"rmse"});
-  EXPECT_THAT(message_of(ErrorCode::invalid_argument,
-                         [] { check_measure("early_stop.measure", "acuracy", {"rmse"}); }),
-              AllOf(HasSubstr("early_stop.measure is \"acuracy\""),
-                    HasSubstr("loss, accuracy, rmse")));
+  EXPECT_THAT(
+      message_of(ErrorCode::invalid_argument,
+                 [] { check_measure("early_stop.measure", "acuracy", {"rmse"}); }),
+      AllOf(HasSubstr("early_stop.measure is \"acuracy\""), HasSubstr("loss, accuracy, rmse")));
 }
 
 }  // namespace

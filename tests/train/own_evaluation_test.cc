@@ -19,14 +19,15 @@ using tests::job;
 
 // The root of the mean square of all logits: it is no mean of the values of batches.
 Metric rms() {
-  return {.name = "rms",
-          .sums =
-              [](const at::Tensor& output, const at::Tensor&) {
-                return at::tensor({output.square().sum().item<double>(),
-                                   static_cast<double>(output.numel())},
-                                  at::kDouble);
-              },
-          .value = [](const at::Tensor& sums) { return (sums[0] / sums[1]).sqrt().item<double>(); }};
+  return {
+      .name = "rms",
+      .sums =
+          [](const at::Tensor& output, const at::Tensor&) {
+            return at::tensor(
+                {output.square().sum().item<double>(), static_cast<double>(output.numel())},
+                at::kDouble);
+          },
+      .value = [](const at::Tensor& sums) { return (sums[0] / sums[1]).sqrt().item<double>(); }};
 }
 
 Metric top2() {
@@ -77,7 +78,8 @@ TEST(OwnMetrics, AreRefusedBeforeAStepIfTheyCannotWork) {
   EXPECT_THAT(refusal({.name = "empty"}), HasSubstr("nothing computes the metric 'empty'"));
   Metric wide = rms();
   wide.size = 3;
-  EXPECT_THAT(refusal(wide), AllOf(HasSubstr("metric 'rms' have shape [2]"), HasSubstr("size is 3")));
+  EXPECT_THAT(refusal(wide),
+              AllOf(HasSubstr("metric 'rms' have shape [2]"), HasSubstr("size is 3")));
 }
 
 TEST(OwnLoss, TrainsInsteadOfCrossEntropy) {
@@ -94,10 +96,11 @@ TEST(OwnLoss, TrainsInsteadOfCrossEntropy) {
 }
 
 // Losses that fall until the given epoch and rise after it, whatever the model does.
-Job with_losses_that_rise_after(int64_t best, const std::shared_ptr<std::atomic<int>>& evaluations) {
+Job with_losses_that_rise_after(int64_t best,
+                                const std::shared_ptr<std::atomic<int>>& evaluations) {
   Job with = job();
   with.metrics = {mean_metric("distance", [best, evaluations](const at::Tensor& output,
-                                                             const at::Tensor&) {
+                                                              const at::Tensor&) {
     const int64_t number = (*evaluations)++;
     return at::full({output.size(0)}, static_cast<double>(std::abs(number - best)), at::kDouble);
   })};
@@ -196,9 +199,8 @@ TEST(OwnSchedule, DecidesTheLearningRateOfEachStep) {
 }
 
 TEST(OwnSchedule, ThatGivesNoRateIsNamedWithTheStep) {
-  register_schedule("negative from step 2", [](const ScheduleOptions&, int64_t step) {
-    return step < 1 ? 1.0 : -1.0;
-  });
+  register_schedule("negative from step 2",
+                    [](const ScheduleOptions&, int64_t step) { return step < 1 ? 1.0 : -1.0; });
   TrainerOptions options = tests::options();
   options.schedule.name = "negative from step 2";
   EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { fit(options, job(), clouds(90)); }),

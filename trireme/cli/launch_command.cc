@@ -92,8 +92,8 @@ std::unique_ptr<LoopFaults> faults_of(const LaunchArguments& arguments,
                               fault.text()),
                   "one of these, or trireme train --inject");
   auto all = std::make_unique<LoopFaults>();
-  options.environment.emplace_back("TRIREME_INJECT", to_text(faults));
-  options.environment.emplace_back("TRIREME_INJECT_MARKS", all->marks().string());
+  options.environment.emplace_back(kInjectVariable, to_text(faults));
+  options.environment.emplace_back(kInjectMarksVariable, all->marks().string());
   return all;
 }
 

@@ -11,6 +11,10 @@ void OwnLoop::take_batch(int64_t new_samples, int64_t new_of_all) {
   of_all = new_of_all;
 }
 
+double OwnLoop::weight_of(int64_t own, int64_t all) const {
+  return all > 0 ? static_cast<double>(own) / static_cast<double>(all) : 1.0 / world->size();
+}
+
 bool OwnLoop::end_step(const std::shared_ptr<const void>& who, Teller kind, int64_t step) {
   if (teller_.expired() || kind > kind_) {
     teller_ = who;

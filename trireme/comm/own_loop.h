@@ -1,4 +1,4 @@
-// What the parts of a loop of the user's own know of each other: its engines (Distributed), its
+// The parts of a loop of the user's own know each other by this: its engines (Distributed), its
 // loaders, its Checkpoint and its LoopRecord. A World has one.
 #pragma once
 #include <trireme/watch/phase.h>
@@ -33,6 +33,9 @@ struct OwnLoop {
   std::vector<std::weak_ptr<const std::function<void()>>> before_leave, rebind;
   std::map<std::string, std::string> facts_at_the_end;
   void take_batch(int64_t new_samples, int64_t new_of_all);
+  // The weight of this rank's mean over so many samples in the mean over all ranks.
+  double weight_of(int64_t own, int64_t all) const;
+  double weight() const { return weight_of(samples, of_all); }  // That of the batch in hand.
 
   // The part that tells the ends of steps: of those that are there and have told one, the last in
   // this list. Of several engines it is the first.

@@ -85,12 +85,20 @@ class Reading {
   GivenKeys given_;
 };
 
+struct GivenAssignment {
+  Assignment assignment;
+  bool by_set = false;  // It is not of the file.
+};
+
 // In order: those of the file, of --set, and of the other options.
-std::vector<Assignment> assignments_of(const Source& source, const Table& table) {
-  std::vector<Assignment> all;
-  if (!source.file.empty()) all = read_yaml(source.file, table);
-  for (const std::string& text : source.set) all.push_back(read_set("--set", text, table));
-  for (const auto& [option, text] : source.options) all.push_back(read_set(option, text, table));
+std::vector<GivenAssignment> assignments_of(const Source& source, const Table& table) {
+  std::vector<GivenAssignment> all;
+  if (!source.file.empty())
+    for (Assignment& assignment : read_yaml(source.file, table))
+      all.push_back({std::move(assignment), false});
+  for (const std::string& text : source.set) all.push_back({read_set("--set", text, table), true});
+  for (const auto& [option, text] : source.options)
+    all.push_back({read_set(option, text, table), true});
   return all;
 }
 
@@ -98,21 +106,15 @@ std::vector<Assignment> assignments_of(const Source& source, const Table& table)
 
 std::string text_of(const Source& source, const Table& table, std::string_view key) {
   std::string text;
-  for (const Assignment& assignment : assignments_of(source, table))
+  for (const auto& [assignment, by_set] : assignments_of(source, table))
     if (assignment.key == key) text = assignment.text;
   return text;
 }
 
 GivenKeys read(const Source& source, const Table& table, void* options) {
   Reading reading(table, options);
-  if (!source.file.empty()) {
-    for (const Assignment& assignment : read_yaml(source.file, table))
-      reading.apply(assignment, /*by_set=*/false);
-  }
-  for (const std::string& text : source.set)
-    reading.apply(read_set("--set", text, table), /*by_set=*/true);
-  for (const auto& [option, text] : source.options)
-    reading.apply(read_set(option, text, table), /*by_set=*/true);
+  for (const auto& [assignment, by_set] : assignments_of(source, table))
+    reading.apply(assignment, by_set);
   reading.drop_overridden();
   reading.refuse_keys_without_meaning();
   return reading.take_given();

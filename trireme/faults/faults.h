@@ -17,6 +17,11 @@
 
 namespace trireme {
 
+// The environment of a programme of one's own in which faults strike (`trireme launch --inject`):
+// the faults, and the folder of their marks.
+inline constexpr const char* kInjectVariable = "TRIREME_INJECT";
+inline constexpr const char* kInjectMarksVariable = "TRIREME_INJECT_MARKS";
+
 enum class FaultKind { kill, stop, slow, corrupt, drop, disk_full, random };
 std::string_view to_string(FaultKind kind);
 
@@ -27,7 +32,7 @@ struct Fault {
   int64_t step = 1;  // Steps count from 1. slow: also every later step.
   Phase phase = Phase::backward;
   Milliseconds duration{0};  // stop: time until it continues, 0: never. slow: for each step.
-  int percent = 100;  // slow: the share of the rank's steps in which it is slow.
+  int percent = 100;         // slow: the share of the rank's steps in which it is slow.
   // Options of random: the number of faults in steps 2 to `steps`, and their kinds.
   uint64_t seed = 1;
   int count = 1;

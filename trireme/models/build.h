@@ -24,7 +24,7 @@ ModelFactory make_factory(const ModelOptions& options, const InputSpec& input,
 
 // Makes the factory of a model that a programme has registered.
 using ModelMaker = std::function<ModelFactory(const ModelOptions&, const InputSpec&)>;
-// What a benchmark or a plan takes if no data says otherwise.
+// The samples of a benchmark or a plan, if no data says otherwise.
 struct ModelDefaults {
   InputSpec input = {{784}, 10};
   int64_t batch = 32;  // The samples of a rank.

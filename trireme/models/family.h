@@ -51,7 +51,7 @@ struct Family {
 const std::vector<Family>& families();
 // Null if a programme has registered the model (build.h). A preset belongs to its family.
 const Family* family_of(const ModelOptions& options);
-// Those of a model that a programme has registered; null for the others.
+// The shapes of a model that a programme has registered; null for the others.
 const OwnShapes* own_shapes_of(const ModelOptions& options);
 // The names of the models that take this key, and those of the presets that do.
 std::vector<std::string_view> names_with_key(std::string_view key);

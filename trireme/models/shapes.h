@@ -35,7 +35,7 @@ using data::InputSpec;  // The form of a sample.
 
 struct BlockSize;
 
-// What plans and benchmarks need of a model that a programme registers (build.h). A process
+// Plans and benchmarks need this of a model that a programme registers (build.h). A process
 // without torch has the name alone: its functions are then null.
 struct OwnShapes {
   InputSpec input = {{784}, 10};  // The samples if no data says otherwise.

@@ -28,7 +28,7 @@ std::string listed_names(const std::vector<std::string>& names) {
   return text;
 }
 
-// What the file has for the model.
+// The tensors of a file beside those of a model.
 class WeightsMatch {
  public:
   WeightsMatch(const torch::nn::Module& module, const std::filesystem::path& path,

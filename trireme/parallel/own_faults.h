@@ -4,10 +4,6 @@
 
 namespace trireme {
 
-// What the launcher tells its workers: the faults, and the folder of their marks.
-inline constexpr const char* kInjectVariable = "TRIREME_INJECT";
-inline constexpr const char* kInjectMarksVariable = "TRIREME_INJECT_MARKS";
-
 // From now on the faults of the environment strike where the loop comes to them; a second call
 // does nothing. kill, stop and slow can strike. Throws Error(unsupported) that names another
 // one, and Error(invalid_argument) for a fault that cannot be read.

@@ -61,13 +61,8 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
 
   DataParallelOptions engine_options(const OwnStepsOptions& options) {
     return {.buckets = options.buckets, .compression = options.compression, .weight = [this] {
-              return has_joined ? 0 : weight_of(loop->samples, loop->of_all);
+              return has_joined ? 0 : loop->weight();
             }};
-  }
-
-  double weight_of(int64_t samples, int64_t of_all) const {
-    return of_all > 0 ? static_cast<double>(samples) / static_cast<double>(of_all)
-                      : 1.0 / engine.group->size();
   }
 
   int rank() const { return engine.group->rank(); }
@@ -90,7 +85,7 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
   // which the whole sum will be multiplied.
   void weigh_own_sum(int64_t samples, int64_t of_all) const {
     if (!has_own_alone || samples == 0) return;
-    const double factor = weight_of(loop->samples, loop->of_all) / weight_of(samples, of_all);
+    const double factor = loop->weight() / loop->weight_of(samples, of_all);
     if (factor == 1) return;
     const at::NoGradGuard no_grad;
     for (const auto& [name, tensor] : engine.parameters)
@@ -231,7 +226,7 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
   // COLLECTIVE. All ranks decide by the same loss.
   at::Tensor mean_of(const at::Tensor& loss) const {
     const at::NoGradGuard no_grad;
-    const double weight = weight_of(loop->samples, loop->of_all);
+    const double weight = loop->weight();
     at::Tensor sums = at::tensor({loss.item<double>() * weight, weight}, at::kDouble);
     engine.group->all_reduce(sums);
     return (sums[0] / sums[1]).to(loss.scalar_type());

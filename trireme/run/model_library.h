@@ -19,7 +19,7 @@ struct Registration {
   std::string torch, trireme;
   bool operator==(const Registration&) const = default;
 };
-// Those in a file's bytes, in order.
+// The registrations in a file's bytes, in order.
 std::vector<Registration> registrations_in(const std::string& bytes);
 
 // How this process opens a shared object; at first it only reads the names (run/training.cc).

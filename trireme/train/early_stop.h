@@ -30,7 +30,8 @@ class EarlyStop {
   bool wants_stop() const {
     return options_.patience > 0 && without_improvement_ >= options_.patience;
   }
-  // "validation loss 0.31 of step 40 is the best; 3 evaluations since were no better"
+  int64_t without_improvement() const { return without_improvement_; }
+  // "loss 0.31 of step 40 is the best; 3 evaluations since were no better"
   std::string describe() const;
 
   // For checkpoints. Another measure begins anew.

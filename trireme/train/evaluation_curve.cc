@@ -1,5 +1,6 @@
 #include <trireme/config/row.h>
 #include <trireme/monitor/event_json.h>
+#include <trireme/train/early_stop.h>
 #include <trireme/train/evaluation_curve.h>
 #include <algorithm>
 #include <cmath>
@@ -58,29 +59,19 @@ bool EvaluationCurve::has_value(const monitor::EvalRecord& found) const {
   return std::isfinite(measure_.value_in(found));
 }
 
-bool EvaluationCurve::is_better(const monitor::EvalRecord& one, const monitor::EvalRecord& other,
-                                double by_more_than) const {
-  return measure_.is_better(measure_.value_in(one), measure_.value_in(other), by_more_than);
-}
-
 const EvaluatedCheckpoint* EvaluationCurve::best() const {
   const EvaluatedCheckpoint* best = nullptr;
   for (const auto& [step, each] : by_step_)
-    if (has_value(each.found) && (!best || is_better(each.found, best->found, 0))) best = &each;
+    if (has_value(each.found) && (!best || measure_.is_better(measure_.value_in(each.found),
+                                                              measure_.value_in(best->found), 0)))
+      best = &each;
   return best;
 }
 
 int64_t EvaluationCurve::without_improvement() const {
-  const monitor::EvalRecord* reference = nullptr;
-  int64_t count = 0;
-  for (const auto& [step, each] : by_step_) {
-    const bool improves =
-        has_value(each.found) &&
-        (!reference || is_better(each.found, *reference, options_.minimum_change));
-    if (improves) reference = &each.found;
-    count = improves ? 0 : count + 1;
-  }
-  return count;
+  EarlyStop stop({options_.patience, options_.minimum_change, options_.measure}, measure_);
+  for (const auto& [step, each] : by_step_) stop.take(each.found);
+  return stop.without_improvement();
 }
 
 Json EvaluationCurve::summary() const {

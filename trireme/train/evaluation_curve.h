@@ -72,8 +72,6 @@ class EvaluationCurve {
   static std::optional<EvaluatedCheckpoint> read(const std::string& line);
 
  private:
-  bool is_better(const monitor::EvalRecord& one, const monitor::EvalRecord& other,
-                 double by_more_than) const;
   bool has_value(const monitor::EvalRecord& found) const;
 
   const EvaluatorOptions options_;

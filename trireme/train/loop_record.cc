@@ -30,9 +30,7 @@ double seconds_since(LoopClock::time_point start) {
   return std::chrono::duration<double>(LoopClock::now() - start).count();
 }
 
-Json finite_or_null(double value) { return std::isfinite(value) ? Json(value) : Json(); }
-
-Json finite_or_null(const std::map<std::string, double>& values) {
+Json as_json(const std::map<std::string, double>& values) {
   Json json = Json::object();
   for (const auto& [name, value] : values) json[name] = finite_or_null(value);
   return json;
@@ -61,7 +59,6 @@ struct LoopRecord::Impl {
 
   int64_t step_ = 0, resumed_from = 0, loads_seen = 0;
   bool has_started = false;  // The sinks of this process know of the start.
-  bool must_tell_where = false;
   std::map<std::string, double> pending, newest_scalars;
   std::vector<double> losses;
   std::optional<Evaluation> evaluation;
@@ -94,16 +91,14 @@ struct LoopRecord::Impl {
   bool first() const { return world.rank() == 0; }
 
   void tell(const monitor::Event& event) {
-    if (first()) {
-      begin();
-      sinks->take(event);
-    }
+    begin();
+    if (first()) sinks->take(event);
     world.tell_event({.rank = world.rank(), .time = unix_seconds(), .event = event});
   }
 
   // Another process may be rank 0 from a generation on.
   void begin() {
-    if (std::exchange(has_started, true)) return;
+    if (!first() || std::exchange(has_started, true)) return;
     monitor::RunStart start;
     start.name = options.name;
     start.strategy = "own_loop";
@@ -129,15 +124,9 @@ struct LoopRecord::Impl {
     }
   }
 
-  double weight() const {
-    return loop->of_all > 0
-               ? static_cast<double>(loop->samples) / static_cast<double>(loop->of_all)
-               : 1.0 / world.size();
-  }
-
   // COLLECTIVE. The weighted means of the loss and of the pending values over all ranks.
   std::vector<double> means(double loss) {
-    const double names = digest_of_names(pending), own_weight = weight();
+    const double names = digest_of_names(pending), own_weight = loop->weight();
     const at::Tensor head =
         at::tensor({names, names * names, own_weight, loss * own_weight}, at::kDouble);
     world.loop_group()->all_reduce(head);
@@ -171,8 +160,7 @@ struct LoopRecord::Impl {
   // COLLECTIVE.
   void refuse_nan(double loss) {
     std::vector<std::string> ranks;
-    const std::vector<Json> all =
-        gather_values(*world.loop_group(), std::isfinite(loss) ? Json(true) : Json(false));
+    const std::vector<Json> all = gather_values(*world.loop_group(), Json(std::isfinite(loss)));
     for (size_t rank = 0; rank < all.size(); ++rank)
       if (!all[rank].get<bool>()) ranks.push_back(std::to_string(rank));
     throw Error(ErrorCode::internal, "train",
@@ -187,7 +175,7 @@ struct LoopRecord::Impl {
     loop->enter(Phase::callbacks);
     const std::vector<double> all = means(loss);
     if (options.stop_on_nan && !std::isfinite(all[0])) refuse_nan(loss);
-    begin_if_first();
+    begin();
     ++step_;
     const double took = seconds_since(std::exchange(step_began, LoopClock::now()));
     if (first_step_after == 0) first_step_after = seconds_since(began);
@@ -205,10 +193,6 @@ struct LoopRecord::Impl {
     tell_scalars(all);
     if (loop->end_step(token, OwnLoop::Teller::record, step_)) loop->enter(Phase::data);
     return all[0];
-  }
-
-  void begin_if_first() {
-    if (first()) begin();
   }
 
   int64_t epoch_of(int64_t step) const {
@@ -247,8 +231,8 @@ struct LoopRecord::Impl {
     if (evaluation)
       json["eval"] = {{"loss", finite_or_null(evaluation->loss)},
                       {"accuracy", finite_or_null(evaluation->accuracy)},
-                      {"metrics", finite_or_null(evaluation->metrics)}};
-    json["scalars"] = finite_or_null(newest_scalars);
+                      {"metrics", as_json(evaluation->metrics)}};
+    json["scalars"] = as_json(newest_scalars);
     json["samples_per_second"] =
         train_samples > 0 ? Json(static_cast<double>(train_samples) / train_seconds) : Json();
     json["wall_seconds"] = wall;
@@ -282,10 +266,9 @@ struct LoopRecord::Impl {
   Json end() {
     follow();
     Json result = broadcast_value(*world.loop_group(), report());
-    if (first()) {
-      begin();
-      if (!files.report.empty()) write_file_atomically(files.report, result.dump(2) + "\n");
-    }
+    begin();
+    if (first() && !files.report.empty())
+      write_file_atomically(files.report, result.dump(2) + "\n");
     tell(monitor::RunEnd{loop->stop, result});
     return result;
   }

@@ -27,7 +27,8 @@ void check_measure(const std::string& key, const std::string& name,
   known.insert(known.end(), metrics.begin(), metrics.end());
   if (std::ranges::find(known, name) != known.end()) return;
   refuse_option(fmt::format("{} is \"{}\", and an evaluation has no such value", key, name),
-                fmt::format("{}, or a metric of train.metrics (Job::metrics in C++)", fmt::join(known, ", ")));
+                fmt::format("{}, or a metric of train.metrics (Job::metrics in C++)",
+                            fmt::join(known, ", ")));
 }
 
 }  // namespace trireme

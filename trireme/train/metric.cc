@@ -30,7 +30,7 @@ config::Registry<LossFunction>& losses() {
         [](const at::Tensor& output, const at::Tensor& target) {
           return at::mse_loss(output, target.to(output.scalar_type()).view_as(output));
         }}},
-      "cross_entropy");
+      kDefaultLoss);
   return known;
 }
 

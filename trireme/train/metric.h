@@ -13,7 +13,7 @@ namespace trireme {
 // because sums over samples travel, and the value is made of the sums of all.
 struct Metric {
   std::string name;  // Such as "rmse". Logs, TensorBoard and the report have it.
-  // What a batch adds: float64 [size], such as {sum of squares, number of samples}.
+  // A batch adds this: float64 [size], such as {sum of squares, number of samples}.
   OfBatch<at::Tensor> sums;
   // Makes the value of the sums over all samples. Default: sums[0] / sums[1].
   std::function<double(const at::Tensor& sums)> value;
@@ -23,7 +23,7 @@ struct Metric {
 // The mean over all samples of a value per sample: `values` returns [n], of any type.
 Metric mean_metric(std::string name, OfBatch<at::Tensor> values, bool higher_is_better = false);
 
-// What the evaluations of a Job with these metrics add up, in their order. One thread.
+// The sums of an evaluation for a Job with these metrics, in their order. One thread.
 class MetricSums {
  public:
   explicit MetricSums(const std::vector<Metric>& metrics);

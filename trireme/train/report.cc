@@ -1,16 +1,10 @@
 #include <trireme/base/version.h>
 #include <trireme/train/report.h>
-#include <cmath>
 
 namespace trireme {
-namespace {
-// JSON has no NaN, so null stands for it.
-Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
-}  // namespace
-
 Json Report::to_json() const {
   Json losses = Json::array();
-  for (const double loss : loss_history) losses.push_back(number(loss));
+  for (const double loss : loss_history) losses.push_back(finite_or_null(loss));
   Json json = {{"trireme", version()},
                {"strategy", strategy},
                {"workers", workers},
@@ -20,15 +14,18 @@ Json Report::to_json() const {
                {"resumed_from_step", resumed_from_step},
                {"stopped", stopped},
                {"stop_reason", stop_reason.empty() ? Json() : Json(stop_reason)},
-               {"train_loss", number(train_loss)}};
-  json["eval"] = eval ? Json{{"loss", number(eval->loss)},
-                             {"accuracy", number(eval->accuracy)},
+               {"train_loss", finite_or_null(train_loss)}};
+  json["eval"] = eval ? Json{{"loss", finite_or_null(eval->loss)},
+                             {"accuracy", finite_or_null(eval->accuracy)},
                              {"samples", eval->samples}}
                       : Json(nullptr);
   if (eval)
-    for (const auto& [name, value] : eval->metrics) json["eval"]["metrics"][name] = number(value);
+    for (const auto& [name, value] : eval->metrics)
+      json["eval"]["metrics"][name] = finite_or_null(value);
   // A figure is null if no step was run.
-  const auto measured = [](double value) { return value > 0 ? number(value) : Json(nullptr); };
+  const auto measured = [](double value) {
+    return value > 0 ? finite_or_null(value) : Json(nullptr);
+  };
   const auto known = [](int64_t bytes) { return bytes > 0 ? Json(bytes) : Json(nullptr); };
   json["skipped_steps"] = skipped_steps;
   json["samples"] = samples.to_json();

@@ -2,6 +2,7 @@
 #pragma once
 #include <trireme/base/json.h>
 #include <trireme/train/ledger.h>
+#include <cmath>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -9,6 +10,11 @@
 #include <vector>
 
 namespace trireme {
+
+// JSON has no NaN, so null stands for it.
+inline Json finite_or_null(double value) {
+  return std::isfinite(value) ? Json(value) : Json(nullptr);
+}
 
 struct Evaluation {
   double loss = 0;      // Mean over the samples.
