@@ -198,6 +198,9 @@ class Ckpt(SystemTest):
                                          "--set", f"run.dir={self.folder}/lacks")
         self.assertEqual(code, 2, out + err)
         self.assertIn(f"the file lacks {last}", err)
+        (self.folder / "w.pt").unlink()  # A run that continues needs it no more.
+        again = self.trained(*words, "--set", "train.steps=2", name="start")
+        self.assertIn("step-000000002", str(again))
         part = self.trained(*less, "--set", f"model.weights_optional=^{last}$", name="part")
         self.assertEqual(self.ckpt("diff", trained, part, code=1).count("differ"), 1)
 

@@ -164,6 +164,18 @@ class WrittenLoops(SystemTest):
                 steps = [step["step"] for step in events["step"]]
                 self.assertEqual(sorted(set(steps)), list(range(1, 25)))
 
+    def test_faults_that_do_not_strike_are_told(self):
+        for fault in ("kill:rank=1@step=99", "stop:rank=0@step=77,for=1s"):
+            code, out, err = self.run_to_end(TRIREME, "launch", "--workers", "2", "--inject", fault,
+                                             "--", PROGRAMME, "evaluated", timeout=60)
+            self.assertEqual(code, 0, out + err)
+            self.assertIn(f"none of the faults of --inject has struck: {fault}", err)
+        code, out, err = self.run_to_end(
+            TRIREME, "launch", "--elastic", "1:2", "--nodes", "2", "--node", "0", "--rendezvous",
+            "127.0.0.1:1", "--inject", "kill:rank=1@step=5", "--", PROGRAMME, "evaluated")
+        self.assertEqual(code, 2, out + err)
+        self.assertIn("--inject with --elastic and --nodes 2", err)
+
     def test_a_slow_rank_of_a_loop_is_measured(self):
         folder = self.folder / "slow"
         self.continued("--inject", "slow:rank=1,forward=20ms", processes=2, TEST_RECORD=folder)

@@ -1,6 +1,7 @@
 // `trireme launch`: starts any programme as the workers of one job.
 #include <fmt/format.h>
 #include <trireme/base/error.h>
+#include <trireme/base/log.h>
 #include <trireme/base/units.h>
 #include <trireme/cli/commands.h>
 #include <trireme/cli/loop_faults.h>
@@ -91,7 +92,16 @@ std::unique_ptr<LoopFaults> faults_of(const LaunchArguments& arguments,
                               "strike",
                               fault.text()),
                   "one of these, or trireme train --inject");
-  auto all = std::make_unique<LoopFaults>();
+  if (options.elastic && options.nodes > 1)
+    throw Error(
+        ErrorCode::unsupported, "cli",
+        fmt::format("--inject with --elastic and --nodes {}: a worker that takes the place "
+                    "of another on another host does not know that a fault has struck",
+                    options.nodes),
+        "one of the three less");
+  const bool leaves_marks = std::ranges::any_of(
+      faults, [](const Fault& fault) { return fault.kind != FaultKind::slow; });
+  auto all = std::make_unique<LoopFaults>(leaves_marks);
   options.environment.emplace_back(kInjectVariable, to_text(faults));
   options.environment.emplace_back(kInjectMarksVariable, all->marks().string());
   return all;
@@ -117,7 +127,13 @@ int launch_job(const LaunchArguments& arguments) {
   options.loss_grace = duration_of("--loss-grace", arguments.loss_grace);
   options.command = arguments.program;
   const auto faults = faults_of(arguments, options);
-  return launch::supervise(options);
+  const int code = launch::supervise(options);
+  if (faults && options.nodes == 1 && faults->none_has_struck())
+    log_warning(
+        "none of the faults of --inject has struck: {}. They strike in loops with "
+        "Distributed (docs/own_loop.md), at the step and phase that they name",
+        arguments.inject);
+  return code;
 }
 
 }  // namespace

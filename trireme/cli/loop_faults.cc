@@ -31,7 +31,7 @@ void remove_abandoned(const fs::path& parent) {
 
 }  // namespace
 
-LoopFaults::LoopFaults() {
+LoopFaults::LoopFaults(bool leaves_marks) : leaves_marks_(leaves_marks) {
   const fs::path parent = fs::temp_directory_path();
   remove_abandoned(parent);
   std::string pattern = (parent / fmt::format("{}{}-XXXXXX", kFolderOfMarks, ::getpid())).string();
@@ -41,6 +41,11 @@ LoopFaults::LoopFaults() {
         fmt::format("cannot make a folder in {}: {}", parent.string(), std::strerror(errno)),
         "TMPDIR, set to a folder that can be written");
   marks_ = pattern;
+}
+
+bool LoopFaults::none_has_struck() const {
+  std::error_code ignored;
+  return leaves_marks_ && fs::is_empty(marks_, ignored) && !ignored;
 }
 
 LoopFaults::~LoopFaults() {

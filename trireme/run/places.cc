@@ -2,6 +2,7 @@
 
 #include <trireme/base/error.h>
 #include <trireme/base/files.h>
+#include <trireme/checkpoint/folder.h>
 #include <trireme/run/libtorch_place.h>
 #include <trireme/run/places.h>
 #include <unistd.h>
@@ -35,6 +36,11 @@ std::string checkpoint_dir(const Config& config) {
   return config.trainer.checkpoint.dir.empty()
              ? (fs::path(config.record.dir) / "checkpoint").string()
              : config.trainer.checkpoint.dir;
+}
+
+bool has_own_weights(const Config& config) {
+  const bool has_folder = !config.trainer.checkpoint.dir.empty() || !config.record.dir.empty();
+  return has_folder && checkpoint::has_checkpoints(checkpoint_dir(config));
 }
 
 std::filesystem::path marks_dir(const std::filesystem::path& checkpoint_dir) {

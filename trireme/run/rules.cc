@@ -14,6 +14,7 @@
 #include <trireme/plan/mesh_plan.h>
 #include <trireme/plan/strategy.h>
 #include <trireme/run/config.h>
+#include <trireme/run/places.h>
 #include <trireme/train/expectations.h>
 #include <trireme/train/measure.h>
 #include <algorithm>
@@ -177,7 +178,7 @@ void check_weights(const Config& config) {
     refuse_config(
         fmt::format("model.weights_optional is \"{}\", but model.weights names no file", optional),
         "model.weights=FILE, or no model.weights_optional");
-  if (!file.empty() && !path_exists(file))
+  if (!file.empty() && !path_exists(file) && !has_own_weights(config))
     refuse_config(fmt::format("model.weights is \"{}\", and there is no such file", file),
                   "a path relative to the working directory");
   if (!optional.empty()) checkpoint::matches_any({optional}, "");  // Refuses what it cannot read.

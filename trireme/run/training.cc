@@ -5,6 +5,7 @@
 #include <torch/headeronly/version.h>
 
 #include <trireme/base/error.h>
+#include <trireme/base/files.h>
 #include <trireme/data/data_kinds.h>
 #include <trireme/data/source_makers.h>
 #include <trireme/models/build.h>
@@ -82,7 +83,8 @@ models::InputSpec add_data_and_model(Training& training, const Config& config) {
   } else {
     training.job.model = models::make_factory(model, data.input);
   }
-  if (!config.weights.file.empty())
+  // The file may be gone when a run continues; check() has looked.
+  if (!config.weights.file.empty() && path_exists(config.weights.file))
     training.job.model = with_weights(std::move(training.job.model), config.weights);
   training.options.ps = servers_for(config);
   data::Sources sources = data::make_sources(config.data.name, data);
