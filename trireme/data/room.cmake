@@ -1,1 +1,1 @@
-target_link_libraries(trireme_data_plain PUBLIC trireme_checkpoint PRIVATE Trireme::zlib)
+target_link_libraries(trireme_data_plain PUBLIC trireme_records PRIVATE Trireme::zlib)

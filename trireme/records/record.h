@@ -1,0 +1,78 @@
+// Records: the samples of a data set as its files hold them, whatever the format.
+#pragma once
+#include <trireme/plan/tensor_spec.h>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace trireme::records {
+
+// A named value of a record. Its views live as long as the record is not read anew.
+struct Field {
+  std::string_view name;
+  std::span<const std::byte> bytes;
+  plan::DType dtype = plan::DType::uint8;
+  std::span<const int64_t> shape;  // Empty: one number.
+  // The bytes are not numbers but a text (UTF-8), or a file in itself, such as a JPEG.
+  bool encoded = false;
+
+  std::string_view text() const {
+    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+  }
+};
+
+// One thread at a time uses a record. It is read again and again, so that its memory is reused.
+struct Record {
+  std::vector<Field> fields;
+  // What the fields view, unless it is memory of the reader: bytes, sizes, and a block of records
+  // that must live as long.
+  std::vector<std::byte> memory;
+  std::vector<int64_t> sizes;
+  std::shared_ptr<const void> keeps;
+
+  // Null if there is no such field.
+  const Field* find(std::string_view name) const;
+  // Throws Error(invalid_argument) that lists the fields that there are.
+  const Field& at(std::string_view name) const;
+  void clear();
+};
+
+// The form of a field that all records have.
+struct FieldSpec {
+  std::string name;
+  plan::DType dtype = plan::DType::uint8;
+  // Nothing: it differs between records, or is not known before they are read.
+  std::optional<std::vector<int64_t>> shape;
+  bool encoded = false;
+};
+
+// Gives the records of a data set by their numbers. Several threads may use a reader at once.
+class Reader {
+ public:
+  virtual ~Reader() = default;
+  virtual int64_t size() const = 0;
+  // Throws Error(corrupt | io | not_found) whose message begins with place(index), and
+  // Error(invalid_argument) for an index outside 0..size()-1. It never returns half a record.
+  virtual void read(int64_t index, Record& record) const = 0;
+  // The place of a record, for messages: "train-0003.tar, record 17 at byte 93184".
+  virtual std::string place(int64_t index) const = 0;
+  virtual const std::vector<FieldSpec>& fields() const = 0;
+  // A digest that differs if the records differ. It does not depend on the folder of the files.
+  virtual const std::string& content() const = 0;
+  // The numbers of records in blocks that are best read as a whole and in order, such as
+  // compressed shards and row groups; one block, if each record costs the same in any order.
+  virtual std::vector<int64_t> blocks() const { return {size()}; }
+  // What is known of a record without reading it.
+  virtual std::optional<int64_t> label(int64_t) const { return std::nullopt; }
+  // The length by which texts are packed and bucketed: tokens, characters or bytes.
+  virtual std::optional<int64_t> length(int64_t) const { return std::nullopt; }
+  // The names of the labels 0, 1, ...; empty if they have none.
+  virtual std::vector<std::string> class_names() const { return {}; }
+};
+
+}  // namespace trireme::records
