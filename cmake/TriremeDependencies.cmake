@@ -5,10 +5,11 @@ find_package(CURL QUIET)
 find_package(CLI11 QUIET)
 find_path(TRIREME_ASIO_INCLUDE asio.hpp)
 find_path(TRIREME_XXHASH_INCLUDE xxhash.h)
+find_path(TRIREME_ZSTD_INCLUDE zstd.h)
 find_path(TRIREME_GLOO_INCLUDE gloo/config.h)
 foreach(needed CURL_FOUND:libcurl4-openssl-dev CLI11_FOUND:libcli11-dev
                TRIREME_ASIO_INCLUDE:libasio-dev TRIREME_XXHASH_INCLUDE:libxxhash-dev
-               TRIREME_GLOO_INCLUDE:libgloo-dev)
+               TRIREME_ZSTD_INCLUDE:libzstd-dev TRIREME_GLOO_INCLUDE:libgloo-dev)
   string(REPLACE ":" ";" needed ${needed})
   list(GET needed 0 found)
   if(NOT ${found})

@@ -24,9 +24,14 @@ const Field& Record::at(std::string_view name) const {
 
 void Record::clear() {
   fields.clear();
-  memory.clear();
   sizes.clear();
   keeps.reset();
+}
+
+std::span<std::byte> Record::room(size_t bytes) {
+  // Memory that only grows is filled with zeros only once.
+  if (memory.size() < bytes) memory.resize(bytes);
+  return std::span(memory).first(bytes);
 }
 
 }  // namespace trireme::records

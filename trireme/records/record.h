@@ -39,7 +39,11 @@ struct Record {
   const Field* find(std::string_view name) const;
   // Throws Error(invalid_argument) that lists the fields that there are.
   const Field& at(std::string_view name) const;
+  // Forgets the fields. The memory stays as it is, so that the next record reuses it.
   void clear();
+  // At least `bytes` bytes of memory, aligned for any number. A call ends what earlier calls gave,
+  // unless the memory was large enough then.
+  std::span<std::byte> room(size_t bytes);
 };
 
 // The form of a field that all records have.
@@ -73,6 +77,9 @@ class Reader {
   virtual std::optional<int64_t> length(int64_t) const { return std::nullopt; }
   // The names of the labels 0, 1, ...; empty if they have none.
   virtual std::vector<std::string> class_names() const { return {}; }
+  // Checks what no record's read() checks, such as a checksum over a whole file. Throws
+  // Error(corrupt | io) naming the file.
+  virtual void verify_files() const {}
 };
 
 }  // namespace trireme::records

@@ -1,0 +1,167 @@
+#include <numeric>
+
+#include "files.h"
+
+namespace trireme::records {
+namespace images_tests {
+
+namespace fs = std::filesystem;
+
+std::string error_of(const OpenOptions& options, ErrorCode code) {
+  return message_of(code, [&] { open_records(options); });
+}
+
+int64_t label_of(const Reader& reader, int64_t index) {
+  return numbers_of<int64_t>(read_record(reader, index).at("label")).at(0);
+}
+
+TEST(ImageFolder, HasAClassForEachFolderInTheOrderOfNames) {
+  const Folder folder;
+  folder.write("dog/1.JPG", "dog one");
+  folder.write("cat/deep/2.png", "cat two");
+  folder.write("cat/b.webp", "cat b");
+  folder.write("cat/notes.txt", "no image");
+  folder.write("readme.md", "no folder");
+  const auto reader = open_path(folder.path());
+  ASSERT_EQ(reader->size(), 3);
+  EXPECT_EQ(reader->class_names(), (std::vector<std::string>{"cat", "dog"}));
+  EXPECT_EQ(text_of(*reader, 0, "image"), "cat b");
+  EXPECT_EQ(text_of(*reader, 1, "image"), "cat two");
+  EXPECT_EQ(text_of(*reader, 2, "image"), "dog one");
+  EXPECT_EQ(label_of(*reader, 2), 1);
+  EXPECT_EQ(reader->label(2), 1);
+  EXPECT_NE(reader->place(2).find("dog/1.JPG, record 2"), std::string::npos);
+}
+
+TEST(ImageFolder, NoticesChangesAfterItWasIndexed) {
+  const Folder folder;
+  folder.write("a/1.jpg", "one");
+  folder.write("a/2.jpg", "two");
+  const auto reader = open_path(folder.path());
+  const std::string content = reader->content();
+  folder.write("a/2.jpg", "longer");
+  EXPECT_NE(message_of(ErrorCode::corrupt, [&] { read_record(*reader, 1); }).find("2.jpg"),
+            std::string::npos);
+  folder.write("b/3.jpg", "three");
+  EXPECT_NE(
+      message_of(ErrorCode::corrupt, [&] { open_path(folder.path()); }).find("became 3, from 2"),
+      std::string::npos);
+  fs::remove_all(folder.path("b"));
+  EXPECT_EQ(open_path(folder.path())->content(), content);
+}
+
+TEST(ImageFolder, RefusesLinksThatLeadOutsideAndClassesWithoutImages) {
+  const Folder folder, other;
+  folder.write("a/1.jpg", "one");
+  other.write("secret.jpg", "secret");
+  OpenOptions options;
+  options.path = folder.path();
+  fs::create_symlink(other.path("secret.jpg"), folder.path("a/2.jpg"));
+  EXPECT_NE(error_of(options, ErrorCode::invalid_argument).find("outside"), std::string::npos);
+  fs::remove(folder.path("a/2.jpg"));
+  fs::create_directory_symlink(other.path(), folder.path("b"));
+  options.format = "image_folder";
+  EXPECT_NE(error_of(options, ErrorCode::invalid_argument).find("outside"), std::string::npos);
+  fs::remove(folder.path("b"));
+  fs::create_directory_symlink(folder.path("a"), folder.path("a/loop"));
+  EXPECT_NE(error_of(options, ErrorCode::invalid_argument).find("deep"), std::string::npos);
+  fs::remove(folder.path("a/loop"));
+  fs::create_directory(folder.path("empty"));
+  EXPECT_NE(error_of(options, ErrorCode::invalid_argument).find("empty"), std::string::npos);
+}
+
+TEST(ImageList, ReadsPathsAndLabelsWithAnySeparator) {
+  const Folder folder;
+  folder.write("i/a b.jpg", "a");
+  folder.write("i/c.png", "c");
+  folder.write("list.txt", "i/a b.jpg\t7\ni/c.png,2\r\n\ni/c.png 0");
+  const auto reader = open_path(folder.path("list.txt"), "image_list");
+  ASSERT_EQ(reader->size(), 3);
+  EXPECT_EQ(text_of(*reader, 0, "image"), "a");
+  EXPECT_EQ(label_of(*reader, 0), 7);
+  EXPECT_EQ(label_of(*reader, 1), 2);
+  EXPECT_EQ(label_of(*reader, 2), 0);
+}
+
+TEST(ImageList, NumbersTheNamesOfLabels) {
+  const Folder folder;
+  folder.write("a.jpg", "a");
+  const auto reader = open_path(folder.write("list", "a.jpg dog\na.jpg cat\n"), "image_list");
+  EXPECT_EQ(reader->class_names(), (std::vector<std::string>{"cat", "dog"}));
+  EXPECT_EQ(reader->label(0), 1);
+}
+
+TEST(ImageList, NamesTheLineThatIsWrong) {
+  const Folder folder, other;
+  folder.write("a.jpg", "a");
+  other.write("b.jpg", "b");
+  fs::create_directory_symlink(other.path(), folder.path("out"));
+  OpenOptions options;
+  options.format = "image_list";
+  const auto expect = [&](const std::string& text, ErrorCode code, std::string_view part) {
+    options.path = folder.write("list.txt", "a.jpg 0\n" + text);
+    const std::string message = error_of(options, code);
+    EXPECT_NE(message.find(part), std::string::npos) << message;
+    EXPECT_NE(message.find("line 2"), std::string::npos) << message;
+  };
+  expect("lonely\n", ErrorCode::invalid_argument, "a path and a label");
+  expect("missing.jpg 1\n", ErrorCode::not_found, "missing.jpg");
+  expect("../b.jpg 1\n", ErrorCode::invalid_argument, "outside");
+  expect("/etc/passwd 1\n", ErrorCode::invalid_argument, "outside");
+  expect("out/b.jpg 1\n", ErrorCode::invalid_argument, "outside");
+  expect("a.jpg -1\n", ErrorCode::invalid_argument, "-1");
+}
+
+std::string cifar_record(const std::string& labels, int seed) {
+  std::string pixels(3072, '\0');
+  std::iota(pixels.begin(), pixels.end(), static_cast<char>(seed));
+  return labels + pixels;
+}
+
+TEST(Cifar, ReadsBothKindsAsViews) {
+  const Folder ten, hundred;
+  ten.write("data_batch_1.bin", cifar_record("\x03", 1) + cifar_record("\x09", 2));
+  ten.write("data_batch_2.bin", cifar_record("\x04", 3));
+  ten.write("test_batch.bin", cifar_record("\x01", 4));
+  ten.write("batches.meta.txt", "airplane\nautomobile\n\n");
+  hundred.write("train.bin", cifar_record("\x07\x63", 5));
+  OpenOptions options;
+  options.format = "cifar";
+  options.path = ten.path();
+  const auto train = open_records(options);
+  ASSERT_EQ(train->size(), 3);
+  EXPECT_EQ(label_of(*train, 2), 4);
+  const Record record = read_record(*train, 1);
+  EXPECT_EQ(record.at("image").bytes[0], std::byte{2});
+  EXPECT_EQ(std::vector<int64_t>(record.at("image").shape.begin(), record.at("image").shape.end()),
+            (std::vector<int64_t>{3, 32, 32}));
+  EXPECT_NE(train->place(1).find("data_batch_1.bin, record 1 at byte 3073"), std::string::npos);
+  EXPECT_EQ(train->class_names().at(1), "automobile");
+  options.part = "test";
+  EXPECT_EQ(label_of(*open_records(options), 0), 1);
+  options = {.format = "cifar", .path = hundred.path()};
+  const auto fine = open_records(options);
+  EXPECT_EQ(label_of(*fine, 0), 99);
+  EXPECT_EQ(numbers_of<int64_t>(read_record(*fine, 0).at("coarse")).at(0), 7);
+  EXPECT_EQ(numbers_of<int64_t>(read_record(*fine, 0).at("fine")).at(0), 99);
+}
+
+TEST(Cifar, RefusesCutFilesAndWrongLabels) {
+  const Folder folder;
+  OpenOptions options;
+  options.format = "cifar";
+  options.path = folder.write("x.bin", cifar_record("\x03", 1) + "xx");
+  EXPECT_NE(error_of(options, ErrorCode::corrupt).find("3074"), std::string::npos);
+  options.path = folder.write("x.bin", cifar_record("\x0a", 1));
+  const auto reader = open_records(options);
+  EXPECT_NE(message_of(ErrorCode::corrupt, [&] { read_record(*reader, 0); }).find("label is 10"),
+            std::string::npos);
+  folder.write("x.bin", cifar_record("\x01", 1));
+  const auto shrunk = open_records(options);
+  fs::resize_file(options.path, 10);
+  EXPECT_NE(message_of(ErrorCode::corrupt, [&] { read_record(*shrunk, 0); }).find("now has 10"),
+            std::string::npos);
+}
+
+}  // namespace images_tests
+}  // namespace trireme::records

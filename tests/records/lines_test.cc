@@ -1,0 +1,108 @@
+#include "files.h"
+
+namespace trireme::records {
+namespace lines_tests {
+
+TEST(Lines, GivesEachLineOfAllFilesInOrder) {
+  const Folder folder;
+  folder.write("b.txt", "third\n\nlast without an end");
+  folder.write("a.txt", "first\r\nsecond\n");
+  const auto reader = open_path(folder.path());
+  ASSERT_EQ(reader->size(), 5);
+  EXPECT_EQ(text_of(*reader, 0, "text"), "first");
+  EXPECT_EQ(text_of(*reader, 3, "text"), "");
+  EXPECT_EQ(text_of(*reader, 4, "text"), "last without an end");
+  EXPECT_EQ(reader->place(4), folder.path("b.txt").string() + ", line 3 at byte 7");
+  EXPECT_EQ(reader->length(1), 6);
+  message_of(ErrorCode::invalid_argument, [&] { read_record(*reader, 5); });
+}
+
+TEST(Lines, ReadsCompressedFilesAsOneBlockEach) {
+  const Folder folder;
+  std::string text;
+  for (int i = 0; i < 5000; ++i) text += "line " + std::to_string(i) + "\n";
+  folder.write("a.txt.gz", gzipped(text) + gzipped("more\n"));
+  folder.write("b.txt.zst", zstd_of(text) + zstd_of("more\n"));
+  folder.write("c.txt", text);
+  const auto reader = open_path(folder.path());
+  EXPECT_EQ(reader->blocks(), (std::vector<int64_t>{5001, 5001, 5000}));
+  Record record;
+  for (const int64_t i : {0, 4999, 5000, 10001, 14999, 17}) {
+    reader->read(i, record);
+    EXPECT_EQ(record.at("text").text(),
+              i % 5001 == 5000 ? "more" : "line " + std::to_string(i % 5001));
+  }
+}
+
+TEST(Lines, ReadsALineThatIsLongerThanTheWindow) {
+  const Folder folder;
+  const std::string text(3 << 20, 'x');
+  const auto reader = open_path(folder.write("a.txt", "1\n" + text + "\n2\n"));
+  EXPECT_EQ(reader->size(), 3);
+  EXPECT_EQ(text_of(*reader, 1, "text"), text);
+  EXPECT_EQ(text_of(*reader, 2, "text"), "2");
+}
+
+TEST(Lines, HasTheSameContentInAnotherFolder) {
+  const Folder one, two;
+  const auto a = open_path(one.write("a.txt", "1\n2\n")),
+             b = open_path(two.write("b.txt", "1\n2\n"));
+  EXPECT_EQ(a->content(), b->content());
+  EXPECT_NE(a->content(), open_path(two.write("c.txt", "1\n3\n"))->content());
+}
+
+TEST(Lines, SurvivesEveryDamage) {
+  const Folder folder;
+  OpenOptions options;
+  options.format = "lines";
+  for (const std::string& content :
+       {gzipped("some text\nof two lines\n"), zstd_of("some text\nof two lines\n")}) {
+    options.path = folder.path("x");
+    read_all_damages(folder, "x", content, options);
+  }
+}
+
+TEST(Lines, SaysWhereCompressedDataIsCut) {
+  const Folder folder;
+  const std::string text(100'000, 'a');
+  for (const std::string& packed : {gzipped(text), zstd_of(text)}) {
+    const std::string file = folder.write("x.txt", packed.substr(0, packed.size() - 3));
+    const std::string message = message_of(ErrorCode::corrupt, [&] { open_path(file); });
+    EXPECT_NE(message.find("x.txt"), std::string::npos) << message;
+    EXPECT_NE(message.find("cut"), std::string::npos) << message;
+  }
+}
+
+TEST(Lines, RefusesBombs) {
+  const Folder folder;
+  const std::string zeros(64 << 20, '\0');
+  OpenOptions options;
+  for (const std::string& packed : {gzipped(zeros), zstd_of(zeros)}) {
+    options.path = folder.write("bomb.txt.gz", packed);
+    options.memory_bytes = 32 << 20;
+    options.max_ratio = 1'000'000;
+    std::string message = message_of(ErrorCode::invalid_argument, [&] { open_records(options); });
+    EXPECT_NE(message.find("33.6 MB"), std::string::npos) << message;
+    options.memory_bytes = 1 << 30;
+    options.max_ratio = 250;
+    message = message_of(ErrorCode::corrupt, [&] { open_records(options); });
+    EXPECT_NE(message.find("over 250 times"), std::string::npos) << message;
+  }
+}
+
+TEST(OpenRecords, RefusesOptionsThatTheFormatDoesNotHave) {
+  const Folder folder;
+  OpenOptions options;
+  options.path = folder.write("a.txt", "x\n");
+  options.delimiter = ";";
+  EXPECT_NE(message_of(ErrorCode::invalid_argument, [&] { open_records(options); })
+                .find("the format lines has no option delimiter"),
+            std::string::npos);
+  options.format = "line";
+  EXPECT_NE(message_of(ErrorCode::invalid_argument, [&] { open_records(options); })
+                .find("did you mean lines?"),
+            std::string::npos);
+}
+
+}  // namespace lines_tests
+}  // namespace trireme::records

@@ -1,0 +1,35 @@
+// The files of a data set, as a path, a folder or a pattern names them.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace trireme::records {
+
+struct DataFiles {
+  std::filesystem::path base;      // The folder that has all the files.
+  std::vector<std::string> names;  // Below `base`, sorted.
+  std::string given;               // The path that named them.
+
+  std::filesystem::path path_of(size_t file) const { return base / names[file]; }
+};
+
+// `path` is a file, a folder, or a pattern with *, {0000..0127} or {train,test}. A folder means
+// its files whose names end in one of `ends` (any file, if there are none), but not those in
+// folders below it; names that begin with a dot do not count. Throws Error(not_found) if there is
+// no such file, or if one of the braces' files is missing, and Error(unsupported) for commands
+// ("pipe:") and addresses, because only files are read.
+DataFiles find_files(const std::string& path, std::span<const std::string_view> ends = {});
+
+// The paths that the braces of a pattern stand for, in order. Throws Error(invalid_argument) for
+// more than a million, and for a range that is none.
+std::vector<std::string> expand_braces(const std::string& pattern);
+
+// Throws Error(invalid_argument) if `name` does not stay in the folder to which it is relative:
+// if it is absolute, or its ".." leads out. `where` says who gave the name.
+void require_inside(std::string_view name, std::string_view where);
+
+}  // namespace trireme::records

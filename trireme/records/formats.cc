@@ -1,0 +1,30 @@
+#include <trireme/records/formats.h>
+
+namespace trireme::records {
+
+// A new format has its row here.
+const std::vector<Format>& formats() {
+  static const std::vector<Format> all{
+      {.name = "image_folder",
+       .about = "a folder of images for each class",
+       .path = "the folder that has the folders of the classes",
+       .open = open_image_folder},
+      {.name = "image_list",
+       .about = "a text with the path and the label of an image in each line",
+       .path = "the text; its paths are relative to its folder",
+       .open = open_image_list},
+      {.name = "cifar",
+       .about = "CIFAR-10 and CIFAR-100 in binary",
+       .path = "the folder of data_batch_1.bin or train.bin, or the files",
+       .options = {"part"},
+       .open = open_cifar},
+      {.name = "lines",
+       .about = "a text, of which each line is a record",
+       .path = "text files, plain, gzip or zstd",
+       .ends = {".txt", ".txt.gz", ".txt.zst"},
+       .open = open_lines},
+  };
+  return all;
+}
+
+}  // namespace trireme::records

@@ -1,0 +1,14 @@
+// The functions by which the formats are opened. The table of formats.cc has them.
+#pragma once
+#include <trireme/records/open.h>
+
+namespace trireme::records {
+
+using SharedReader = std::shared_ptr<const Reader>;
+
+SharedReader open_image_folder(const OpenOptions& options);
+SharedReader open_image_list(const OpenOptions& options);
+SharedReader open_cifar(const OpenOptions& options);
+SharedReader open_lines(const OpenOptions& options);
+
+}  // namespace trireme::records

@@ -1,0 +1,103 @@
+#include "image_files.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+
+namespace trireme::records {
+namespace fs = std::filesystem;
+
+ImageFilesReader::ImageFilesReader(fs::path base, std::shared_ptr<const Index> index,
+                                   int64_t memory_bytes)
+    : base_(std::move(base)),
+      index_(std::move(index)),
+      fields_{{.name = "image", .encoded = true},
+              {.name = "label", .dtype = plan::DType::int64, .shape = std::vector<int64_t>{}}},
+      class_names_(index_->facts().value("classes", std::vector<std::string>{})),
+      memory_bytes_(static_cast<uint64_t>(memory_bytes)) {}
+
+const Entry& ImageFilesReader::entry_of(int64_t index) const {
+  require_record(index, size());
+  return index_->entries()[static_cast<size_t>(index)];
+}
+
+fs::path ImageFilesReader::path_of(const Entry& entry) const {
+  return base_ / index_->names().substr(entry.offset, entry.extra);
+}
+
+void ImageFilesReader::read(int64_t index, Record& record) const {
+  const Entry& entry = entry_of(index);
+  record.clear();
+  with_place([&] { return place(index); },
+             [&] {
+               const DataFile file(path_of(entry));
+               if (file.size() != entry.bytes)
+                 throw Damage(fmt::format("the file has {} bytes, but had {} when it was indexed",
+                                          file.size(), entry.bytes),
+                              "trireme data index, if the change was meant");
+               if (file.size() > memory_bytes_)
+                 throw Damage(
+                     fmt::format("it has {} bytes, more than the {} of memory for a record",
+                                 file.size(), memory_bytes_),
+                     "more memory for a record", ErrorCode::invalid_argument);
+               const auto room = record.room(sizeof entry.label + file.size());
+               std::memcpy(room.data(), &entry.label, sizeof entry.label);
+               file.read(0, room.subspan(sizeof entry.label));
+               record.fields.push_back(
+                   {.name = "image", .bytes = room.subspan(sizeof entry.label), .encoded = true});
+               record.fields.push_back({.name = "label",
+                                        .bytes = room.first(sizeof entry.label),
+                                        .dtype = plan::DType::int64});
+             });
+}
+
+std::string ImageFilesReader::place(int64_t index) const {
+  return fmt::format("{}, record {}", path_of(entry_of(index)).string(), index);
+}
+
+std::optional<int64_t> ImageFilesReader::label(int64_t index) const {
+  return entry_of(index).label;
+}
+
+bool is_image_name(std::string_view name) {
+  constexpr std::array<std::string_view, 4> kEnds{".jpg", ".jpeg", ".png", ".webp"};
+  std::string small(name.substr(name.size() - std::min<size_t>(name.size(), 5)));
+  std::ranges::transform(small, small.begin(), [](unsigned char c) { return std::tolower(c); });
+  return std::ranges::any_of(kEnds, [&](std::string_view end) { return small.ends_with(end); });
+}
+
+void add_image(IndexContent& content, const fs::path& base, const std::string& name,
+               int64_t label) {
+  const fs::path path = base / name;
+  struct stat status {};
+  if (::lstat(path.c_str(), &status) == 0 && S_ISLNK(status.st_mode)) {
+    std::error_code error;
+    const fs::path target = fs::canonical(path, error);
+    if (!error && !target.string().starts_with((base / "").string()))
+      throw Error(ErrorCode::invalid_argument, "data",
+                  fmt::format("{} is a link to {}, outside of the data's folder", path.string(),
+                              target.string()),
+                  "a copy of the file, or its folder as the data's path");
+    if (::stat(path.c_str(), &status) != 0) status.st_mode = 0;
+  }
+  if (!S_ISREG(status.st_mode))
+    throw Error(ErrorCode::not_found, "data",
+                fmt::format("{} is not there, or no file: {}", path.string(),
+                            std::generic_category().message(errno)),
+                "correct its name, or take it out");
+  if (status.st_size == 0)
+    throw Error(ErrorCode::corrupt, "data", fmt::format("{} is empty", path.string()),
+                "fetching the file again, or taking it out");
+  content.entries.push_back({.offset = content.names.size(),
+                             .bytes = static_cast<uint64_t>(status.st_size),
+                             .label = label,
+                             .extra = static_cast<uint32_t>(name.size())});
+  content.names += name;
+}
+
+}  // namespace trireme::records

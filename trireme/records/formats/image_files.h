@@ -1,0 +1,39 @@
+// Records that are image files: what image folders and image lists have in common.
+#pragma once
+#include "indexed_files.h"
+
+namespace trireme::records {
+
+// An entry's offset and extra are the place and the size of the file's name in the index's names;
+// its file is always 0.
+class ImageFilesReader : public Reader {
+ public:
+  ImageFilesReader(std::filesystem::path base, std::shared_ptr<const Index> index,
+                   int64_t memory_bytes);
+  int64_t size() const override { return static_cast<int64_t>(index_->entries().size()); }
+  void read(int64_t index, Record& record) const override;
+  std::string place(int64_t index) const override;
+  const std::vector<FieldSpec>& fields() const override { return fields_; }
+  const std::string& content() const override { return index_->content(); }
+  std::optional<int64_t> label(int64_t index) const override;
+  std::vector<std::string> class_names() const override { return class_names_; }
+
+ private:
+  const Entry& entry_of(int64_t index) const;
+  std::filesystem::path path_of(const Entry& entry) const;
+
+  std::filesystem::path base_;
+  std::shared_ptr<const Index> index_;
+  std::vector<FieldSpec> fields_;
+  std::vector<std::string> class_names_;
+  uint64_t memory_bytes_;
+};
+
+// True for the names of jpg, jpeg, png and webp files, in any case.
+bool is_image_name(std::string_view name);
+// Adds a file to the index. Throws Error if it is missing, or if it is a link that leads out of
+// `base`, which is canonical.
+void add_image(IndexContent& content, const std::filesystem::path& base, const std::string& name,
+               int64_t label);
+
+}  // namespace trireme::records

@@ -1,0 +1,47 @@
+// The way of most formats from options to a reader: the files, their index, the reader.
+#pragma once
+#include <trireme/records/damage.h>
+#include <trireme/records/indexed_reader.h>
+#include <trireme/records/open.h>
+
+namespace trireme::records {
+
+struct IndexedFiles {
+  std::shared_ptr<const Shards> shards;
+  std::shared_ptr<const Index> index;
+};
+
+// Finds one file's records. Throws Damage whose text begins with the place in the file.
+using ScanFile = std::function<void(uint32_t file, const Shards& shards, IndexContent& content)>;
+
+// Opens the index of the shards, or makes it by scanning each file.
+// `finish` may add to the facts when all files are scanned.
+inline IndexedFiles index_files(const OpenOptions& options, std::string_view format,
+                                std::shared_ptr<Shards> shards, Json index_options,
+                                const ScanFile& scan,
+                                const std::function<void(IndexContent&)>& finish = {}) {
+  IndexRequest request{.format = std::string(format),
+                       .files = shards->files(),
+                       .options = std::move(index_options),
+                       .folder = options.index_dir,
+                       .make_anew = options.make_index_anew};
+  request.identities = [&] { return shards->identities(); };
+  request.make = [&] {
+    IndexContent content;
+    for (size_t file = 0; file < shards->count(); ++file)
+      with_place([&] { return shards->path(file).string(); },
+                 [&] { scan(static_cast<uint32_t>(file), *shards, content); });
+    if (finish) finish(content);
+    return content;
+  };
+  auto index = open_index(request);
+  shards->expect(index->files());
+  return {std::move(shards), std::move(index)};
+}
+
+inline std::shared_ptr<Shards> shards_of(const OpenOptions& options, std::string_view format) {
+  return std::make_shared<Shards>(find_files(options.path, find_format(format).ends),
+                                  UnpackLimits{options.memory_bytes, options.max_ratio});
+}
+
+}  // namespace trireme::records

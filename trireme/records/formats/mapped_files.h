@@ -1,0 +1,33 @@
+// The files of formats with records of fixed size, which are views of the mapped files.
+#pragma once
+#include <trireme/records/damage.h>
+#include <trireme/records/data_files.h>
+#include <trireme/records/index.h>
+#include <trireme/records/indexed_reader.h>
+#include <trireme/records/mapped_file.h>
+#include <trireme/records/open.h>
+
+namespace trireme::records {
+
+struct MappedFiles {
+  DataFiles files;
+  std::vector<std::unique_ptr<MappedFile>> maps;
+  std::vector<FileIdentity> identities;
+
+  std::string path(size_t file) const { return files.path_of(file).string(); }
+};
+
+// Throws Error naming the file that cannot be opened.
+inline MappedFiles map_files(DataFiles files) {
+  MappedFiles mapped{.files = std::move(files), .maps = {}, .identities = {}};
+  for (size_t file = 0; file < mapped.files.names.size(); ++file)
+    with_place([&] { return mapped.path(file); },
+               [&] {
+                 mapped.maps.push_back(std::make_unique<MappedFile>(mapped.files.path_of(file)));
+                 mapped.identities.push_back(mapped.maps.back()->file().identity());
+                 mapped.identities.back().name = mapped.files.names[file];
+               });
+  return mapped;
+}
+
+}  // namespace trireme::records

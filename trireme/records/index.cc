@@ -1,0 +1,252 @@
+#include <trireme/records/index.h>
+
+#include <fmt/format.h>
+#include <trireme/base/environment.h>
+#include <trireme/base/error.h>
+#include <trireme/base/files.h>
+#include <trireme/checkpoint/digest.h>
+#include <trireme/records/damage.h>
+#include <unistd.h>
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+
+namespace trireme::records {
+namespace fs = std::filesystem;
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "the index is mapped as it is");
+
+constexpr std::string_view kMagic = "TRIRIDX1";
+constexpr std::string_view kMakeAnew = "trireme data index";
+
+struct IndexHeader {
+  std::array<char, 8> magic{};
+  uint64_t fact_bytes = 0, entries = 0, name_bytes = 0;
+  checkpoint::PieceDigest digest{};
+};
+static_assert(sizeof(IndexHeader) == 48);
+
+checkpoint::PieceDigest digest_of_body(std::span<const std::byte> body) {
+  checkpoint::Digest digest;
+  digest.update(body);
+  const auto pieces = digest.pieces();
+  return checkpoint::digest_of_piece(std::as_bytes(std::span(pieces)));
+}
+
+void append(std::string& to, const void* bytes, size_t count) {
+  to.append(static_cast<const char*>(bytes), count);
+}
+
+Json json_of(const FileIdentity& file) {
+  return {file.name, file.bytes, file.mtime_ns, file.digest};
+}
+
+FileIdentity identity_of(const Json& json) {
+  return {.name = json.at(0), .bytes = json.at(1), .mtime_ns = json.at(2), .digest = json.at(3)};
+}
+
+// Facts whose names begin with '_' are about the files' folders and times.
+Json without_times(const Json& facts) {
+  Json left = Json::object();
+  for (const auto& [name, value] : facts.items())
+    if (!name.starts_with('_')) left[name] = value;
+  return left;
+}
+
+std::string content_of_index(const IndexRequest& request, const IndexContent& content,
+                             std::span<const FileIdentity> files) {
+  checkpoint::Digest digest;
+  const std::string start =
+      content_of(request.format, request.options, files) + without_times(content.facts).dump();
+  digest.update(std::as_bytes(std::span(start)));
+  digest.update(std::as_bytes(std::span(content.entries)));
+  digest.update(std::as_bytes(std::span(content.names)));
+  const std::string text = digest.text();
+  return text.substr(text.find(':') + 1);
+}
+
+// The bytes of the index file.
+std::string make_index(const IndexRequest& request) {
+  const std::vector<FileIdentity> files = request.identities();
+  const IndexContent content = request.make();
+  if (content.entries.empty())
+    throw Error(ErrorCode::invalid_argument, "data",
+                fmt::format("'{}' has no record", request.files.given), "other files");
+  Json listed = Json::array();
+  for (const FileIdentity& file : files) listed.push_back(json_of(file));
+  std::string facts = Json{
+      {"format", request.format},
+      {"options", request.options},
+      {"content", content_of_index(request, content, files)},
+      {"files", listed},
+      {"facts",
+       content.facts}}.dump(-1, ' ', false, Json::error_handler_t::replace);
+  facts.resize((facts.size() + 7) / 8 * 8, ' ');
+  IndexHeader header{.fact_bytes = facts.size(),
+                     .entries = content.entries.size(),
+                     .name_bytes = content.names.size()};
+  std::memcpy(header.magic.data(), kMagic.data(), kMagic.size());
+  std::string bytes;
+  const size_t entry_bytes = content.entries.size() * sizeof(Entry);
+  bytes.reserve(sizeof header + facts.size() + entry_bytes + content.names.size());
+  append(bytes, &header, sizeof header);
+  bytes += facts;
+  append(bytes, content.entries.data(), entry_bytes);
+  bytes += content.names;
+  header.digest = digest_of_body(std::as_bytes(std::span(bytes)).subspan(sizeof header));
+  std::memcpy(bytes.data(), &header, sizeof header);
+  return bytes;
+}
+
+// The part of the path that is left in the folder of the files.
+std::string given_in_base(const DataFiles& files) {
+  const std::string base = files.base.string();
+  std::string_view given = files.given;
+  if (given.starts_with(base)) given.remove_prefix(base.size());
+  while (given.starts_with('/')) given.remove_prefix(1);
+  return std::string(given);
+}
+
+std::string name_of_index(const IndexRequest& request, std::string_view more) {
+  const std::string text = fmt::format("{}\n{}\n{}\n{}", request.format, request.options.dump(),
+                                       given_in_base(request.files), more);
+  return fmt::format(".trireme-{}-{}.index", request.format, digest_of(text).substr(0, 16));
+}
+
+fs::path index_elsewhere(const IndexRequest& request) {
+  std::error_code unknown;
+  const fs::path base = request.files.base.empty() ? fs::path(".") : request.files.base;
+  const fs::path whole = fs::weakly_canonical(base, unknown);
+  return index_folder(request.folder) /
+         name_of_index(request, unknown ? base.string() : whole.string());
+}
+
+Error changed(const Index& index, std::string_view what) {
+  return Error(ErrorCode::corrupt, "data",
+               fmt::format("{} after the index {} was made", what, index.path().string()),
+               kMakeAnew);
+}
+
+// Throws Error if a file is not the one that was indexed.
+void check_files(const Index& index, const IndexRequest& request) {
+  const auto& known = index.files();
+  const auto& names = request.files.names;
+  if (!std::ranges::equal(known, names, {}, &FileIdentity::name))
+    throw changed(index, fmt::format("the files of '{}' became {}, from {},", request.files.given,
+                                     names.size(), known.size()));
+  for (size_t i = 0; i < known.size(); ++i) {
+    const fs::path path = request.files.path_of(i);
+    with_place(
+        [&] { return path.string(); },
+        [&] {
+          const DataFile file(path);
+          if (static_cast<int64_t>(file.size()) != known[i].bytes)
+            throw changed(index, fmt::format("{} became {} bytes, from {},", path.string(),
+                                             file.size(), known[i].bytes));
+          if (file.mtime_ns() != known[i].mtime_ns && file.identity().digest != known[i].digest)
+            throw changed(index, fmt::format("{} was changed", path.string()));
+        });
+  }
+  if (request.check) {
+    try {
+      request.check(index);
+    } catch (const Damage& damage) {
+      throw changed(index, damage.what);
+    }
+  }
+}
+
+std::shared_ptr<const Index> write_index(const IndexRequest& request) {
+  const std::string bytes = make_index(request);
+  const fs::path beside = index_beside(request);
+  const fs::path folder = beside.parent_path().empty() ? fs::path(".") : beside.parent_path();
+  if (::access(folder.c_str(), W_OK) == 0) {
+    try {
+      write_file_atomically(beside, bytes);
+      return std::make_shared<const Index>(beside);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::io) throw;
+    }
+  }
+  const fs::path elsewhere = index_elsewhere(request);
+  require_writable_folder(elsewhere.parent_path());
+  write_file_atomically(elsewhere, bytes);
+  return std::make_shared<const Index>(elsewhere);
+}
+
+}  // namespace
+
+Index::Index(fs::path path) : path_(std::move(path)) {
+  const auto damaged = [&](std::string_view what) {
+    return Error(ErrorCode::corrupt, "data",
+                 fmt::format("the index {} is damaged: {}", path_.string(), what), kMakeAnew);
+  };
+  with_place([&] { return path_.string(); }, [&] { map_ = std::make_unique<MappedFile>(path_); });
+  const auto bytes = map_->bytes();
+  IndexHeader header;
+  if (bytes.size() < sizeof header) throw damaged(fmt::format("it has {} bytes", bytes.size()));
+  std::memcpy(&header, bytes.data(), sizeof header);
+  if (std::string_view(header.magic.data(), kMagic.size()) != kMagic)
+    throw damaged("it does not begin as an index of this version");
+  const auto body = bytes.subspan(sizeof header);
+  const bool fits =
+      header.fact_bytes % 8 == 0 && header.fact_bytes <= body.size() &&
+      header.entries <= (body.size() - header.fact_bytes) / sizeof(Entry) &&
+      header.name_bytes == body.size() - header.fact_bytes - header.entries * sizeof(Entry);
+  if (!fits) throw damaged(fmt::format("its {} bytes are not those it should have", bytes.size()));
+  if (digest_of_body(body) != header.digest) throw damaged("its digest does not fit its bytes");
+  const auto text = [](std::span<const std::byte> part) {
+    return std::string_view(reinterpret_cast<const char*>(part.data()), part.size());
+  };
+  entries_ = {reinterpret_cast<const Entry*>(body.data() + header.fact_bytes), header.entries};
+  names_ = text(body.last(header.name_bytes));
+  try {
+    const Json json = Json::parse(text(body.first(header.fact_bytes)));
+    facts_ = json.at("facts");
+    options_ = json.at("options");
+    content_ = json.at("content");
+    for (const Json& file : json.at("files")) files_.push_back(identity_of(file));
+  } catch (const Json::exception& error) {
+    throw damaged(error.what());
+  }
+}
+
+fs::path index_beside(const IndexRequest& request) {
+  return request.files.base / name_of_index(request, {});
+}
+
+fs::path index_folder(const fs::path& chosen) {
+  if (!chosen.empty()) return chosen;
+  const Environment environment = Environment::of_process();
+  if (const auto cache = environment.get("XDG_CACHE_HOME"); cache && !cache->empty())
+    return fs::path(*cache) / "trireme";
+  const auto home = environment.get("HOME");
+  if (!home || home->empty())
+    throw Error(ErrorCode::io, "data",
+                "the data's folder cannot be written, and there is no HOME for the index",
+                "a folder for the index that can be written");
+  return fs::path(*home) / ".cache" / "trireme";
+}
+
+std::shared_ptr<const Index> open_index(const IndexRequest& request) {
+  if (!request.make_anew) {
+    for (const fs::path& path : {index_beside(request), index_elsewhere(request)}) {
+      if (!path_exists(path)) continue;
+      auto index = std::make_shared<const Index>(path);
+      check_files(*index, request);
+      return index;
+    }
+  }
+  return write_index(request);
+}
+
+std::string content_of(std::string_view format, const Json& options,
+                       std::span<const FileIdentity> files) {
+  std::string text = fmt::format("{}\n{}\n", format, options.dump());
+  for (const FileIdentity& file : files) text += fmt::format("{} {}\n", file.bytes, file.digest);
+  return digest_of(text);
+}
+
+}  // namespace trireme::records

@@ -1,0 +1,89 @@
+// The index of a data set: where each record is. It is made once, and then every process maps it.
+//
+// The file (little-endian): "TRIRIDX1", the bytes of the facts, the number of entries and the
+// bytes of the names (uint64 each), 16 bytes of XXH3 of everything behind them; the facts as JSON,
+// filled up with spaces to a multiple of 8 bytes; the entries; the names. It is written under
+// another name and renamed, so that two processes that make it at once do not disturb each other.
+#pragma once
+#include <trireme/base/json.h>
+#include <trireme/records/data_files.h>
+#include <trireme/records/mapped_file.h>
+#include <functional>
+#include <limits>
+#include <memory>
+
+namespace trireme::records {
+
+inline constexpr int64_t kNoLabel = std::numeric_limits<int64_t>::min();
+
+struct Entry {
+  uint64_t offset = 0, bytes = 0;  // In the file, or in the block that it unpacks to.
+  int64_t length = -1;             // -1: not known.
+  int64_t label = kNoLabel;
+  uint32_t file = 0;
+  uint32_t extra = 0;  // The format's own: the number of a line, for example.
+};
+static_assert(sizeof(Entry) == 40);
+
+// What a format finds in the files.
+struct IndexContent {
+  std::vector<Entry> entries;  // Those of a file follow each other, in the order of the files.
+  std::string names;           // Texts that the format refers to by offset and length.
+  Json facts = Json::object();
+};
+
+class Index;
+
+// A format's wish for an index.
+struct IndexRequest {
+  std::string format;
+  const DataFiles& files;
+  Json options = Json::object();  // Those that decide what is in the index.
+  std::filesystem::path folder;   // For data in a folder that cannot be written; may be empty.
+  bool make_anew = false;
+  // The identities of the files. A format with many small files gives none and no names of files;
+  // it has `check`.
+  std::function<std::vector<FileIdentity>()> identities;
+  std::function<IndexContent()> make;
+  // Throws Damage saying what was changed, if the index does not fit the files. May be empty.
+  std::function<void(const Index&)> check;
+};
+
+class Index {
+ public:
+  // Throws Error(corrupt) naming the file and the remedy, if it is damaged or cut.
+  explicit Index(std::filesystem::path path);
+  std::span<const Entry> entries() const { return entries_; }
+  std::string_view names() const { return names_; }
+  const Json& facts() const { return facts_; }
+  const std::vector<FileIdentity>& files() const { return files_; }
+  // A digest of everything but folders, names and times of files.
+  const std::string& content() const { return content_; }
+  const std::filesystem::path& path() const { return path_; }
+  const Json& options() const { return options_; }
+
+ private:
+  std::filesystem::path path_;
+  std::unique_ptr<MappedFile> map_;
+  std::span<const Entry> entries_;
+  std::string_view names_;
+  Json facts_, options_;
+  std::vector<FileIdentity> files_;
+  std::string content_;
+};
+
+// Opens the index of the files, or makes it: beside the data, or in the folder for indexes if that
+// cannot be written. Throws Error(corrupt) naming a file that changed after it was indexed, and
+// the remedy; and what `make` throws. Two calls at once make the same index.
+std::shared_ptr<const Index> open_index(const IndexRequest& request);
+// Where the index of the files is, if its folder can be written.
+std::filesystem::path index_beside(const IndexRequest& request);
+// The folder for indexes of data that cannot be written: `chosen`, or if it is empty
+// $XDG_CACHE_HOME/trireme, or ~/.cache/trireme.
+std::filesystem::path index_folder(const std::filesystem::path& chosen);
+
+// The digest of a data set that has no index.
+std::string content_of(std::string_view format, const Json& options,
+                       std::span<const FileIdentity> files);
+
+}  // namespace trireme::records

@@ -1,0 +1,72 @@
+#include <trireme/records/indexed_reader.h>
+
+#include <fmt/format.h>
+#include <trireme/records/damage.h>
+#include <algorithm>
+
+namespace trireme::records {
+namespace {
+
+// The numbers of the entries of each file that is a block.
+std::vector<int64_t> blocks_of_entries(std::span<const Entry> entries, const Shards& shards) {
+  bool has_packed = false;
+  for (size_t file = 0; file < shards.count(); ++file) has_packed |= shards.is_packed(file);
+  if (!has_packed) return {static_cast<int64_t>(entries.size())};
+  std::vector<int64_t> blocks;
+  for (size_t i = 0; i < entries.size();) {
+    const size_t first = i;
+    while (i < entries.size() && entries[i].file == entries[first].file) ++i;
+    blocks.push_back(static_cast<int64_t>(i - first));
+  }
+  return blocks;
+}
+
+}  // namespace
+
+IndexedReader::IndexedReader(std::shared_ptr<const Shards> shards,
+                             std::shared_ptr<const Index> index, std::vector<FieldSpec> fields)
+    : shards_(std::move(shards)),
+      index_(std::move(index)),
+      fields_(std::move(fields)),
+      blocks_(blocks_of_entries(index_->entries(), *shards_)) {}
+
+const Entry& IndexedReader::entry_of(int64_t index) const {
+  require_record(index, size());
+  return index_->entries()[static_cast<size_t>(index)];
+}
+
+void IndexedReader::read(int64_t index, Record& record) const {
+  const Entry& entry = entry_of(index);
+  record.clear();
+  with_place([&] { return place(index); }, [&] { read_entry(entry, record); });
+}
+
+std::string IndexedReader::place(int64_t index) const {
+  const Entry& entry = entry_of(index);
+  const auto entries = index_->entries();
+  const auto first = std::ranges::lower_bound(entries, entry.file, {}, &Entry::file);
+  return fmt::format("{}, {} at byte {}", shards_->path(entry.file).string(),
+                     name_of(entry, index - (first - entries.begin())), entry.offset);
+}
+
+std::string IndexedReader::name_of(const Entry&, int64_t number_in_file) const {
+  return fmt::format("record {}", number_in_file);
+}
+
+std::optional<int64_t> IndexedReader::label(int64_t index) const {
+  const int64_t label = entry_of(index).label;
+  return label == kNoLabel ? std::nullopt : std::optional(label);
+}
+
+std::optional<int64_t> IndexedReader::length(int64_t index) const {
+  const int64_t length = entry_of(index).length;
+  return length < 0 ? std::nullopt : std::optional(length);
+}
+
+void require_record(int64_t index, int64_t size) {
+  if (index < 0 || index >= size)
+    throw Error(ErrorCode::invalid_argument, "data",
+                fmt::format("record {} is outside 0..{}", index, size - 1));
+}
+
+}  // namespace trireme::records

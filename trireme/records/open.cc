@@ -1,0 +1,107 @@
+#include <trireme/records/open.h>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <trireme/base/error.h>
+#include <trireme/base/files.h>
+#include <trireme/base/units.h>
+#include <trireme/records/data_files.h>
+#include <algorithm>
+
+namespace trireme::records {
+namespace fs = std::filesystem;
+namespace {
+
+std::vector<std::string_view> names_of_formats() {
+  std::vector<std::string_view> names;
+  for (const Format& format : formats()) names.push_back(format.name);
+  return names;
+}
+
+Error unknown_format(std::string_view what) {
+  return Error(ErrorCode::invalid_argument, "data", what,
+               fmt::format("one of the formats {}", fmt::join(names_of_formats(), ", ")));
+}
+
+void check_options(const Format& format, const OpenOptions& options) {
+  const OpenOptions none;
+  const auto check = [&](std::string_view name, bool is_given) {
+    const bool has = std::ranges::find(format.options, name) != format.options.end();
+    if (is_given && !has)
+      throw Error(ErrorCode::invalid_argument, "data",
+                  fmt::format("the format {} has no option {}", format.name, name),
+                  format.options.empty()
+                      ? std::string("leave it out")
+                      : fmt::format("one of its options: {}", fmt::join(format.options, ", ")));
+  };
+  check("delimiter", options.delimiter != none.delimiter);
+  check("header", options.header != none.header);
+  check("columns", options.columns != none.columns);
+  check("label", options.label != none.label);
+  check("dtype", options.dtype != none.dtype);
+  check("block", options.block != none.block);
+  check("separator", options.separator != none.separator);
+  check("part", options.part != none.part);
+  const auto require = [](std::string_view name, int64_t value, int64_t least) {
+    if (value < least)
+      throw Error(ErrorCode::invalid_argument, "data",
+                  fmt::format("{} is {}, but must be at least {}", name, value, least));
+  };
+  require("the memory for a record", options.memory_bytes, 1 << 16);
+  require("the ratio of compression", options.max_ratio, 1);
+  require("block", options.block, 0);
+}
+
+const Format* format_of_name(std::string_view name) {
+  const Format* found = nullptr;
+  size_t longest = 0;
+  for (const Format& format : formats())
+    for (const std::string_view end : format.ends)
+      if (name.ends_with(end) && end.size() > longest) {
+        found = &format;
+        longest = end.size();
+      }
+  return found;
+}
+
+}  // namespace
+
+const Format& find_format(std::string_view name) {
+  const auto found = std::ranges::find(formats(), name, &Format::name);
+  if (found != formats().end()) return *found;
+  std::vector<std::string_view> names = names_of_formats();
+  const std::string nearest = nearest_word(name, names.data(), names.size());
+  throw unknown_format(
+      fmt::format("there is no format '{}' of files{}", name,
+                  nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest)));
+}
+
+const Format& guess_format(const std::string& path) {
+  if (const Format* const found = format_of_name(path)) return *found;
+  if (path_exists(path) && fs::is_directory(path)) {
+    bool has_folder = false;
+    const Format* found = nullptr;
+    for (const auto& entry : fs::directory_iterator(path)) {
+      const std::string name = entry.path().filename();
+      if (name.starts_with('.')) continue;
+      has_folder |= entry.is_directory();
+      if (!found) found = format_of_name(name);
+    }
+    if (found) return *found;
+    if (has_folder) return find_format("image_folder");
+  }
+  throw unknown_format(fmt::format("the names of '{}' do not tell the format of the files", path));
+}
+
+std::shared_ptr<const Reader> open_records(const OpenOptions& options) {
+  const Format& format =
+      options.format.empty() ? guess_format(options.path) : find_format(options.format);
+  check_options(format, options);
+  try {
+    return format.open(options);
+  } catch (const fs::filesystem_error& error) {
+    throw Error(ErrorCode::io, "data", error.what(), "check the path and its permissions");
+  }
+}
+
+}  // namespace trireme::records

@@ -1,0 +1,61 @@
+// Opens a data set by the name of its format and the path of its files.
+#pragma once
+#include <trireme/records/record.h>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace trireme::records {
+
+struct OpenOptions {
+  std::string format;  // A name of formats(); empty: by the names of the files.
+  // A file, a folder, or a pattern with *, {0000..0127} or {train,test}.
+  std::string path;
+
+  // Options of single formats. An option that the format does not have must keep its default.
+  std::string delimiter;             // csv: one character; empty: a comma, or a tab for .tsv.
+  bool header = true;                // csv: the first line of each file names the columns.
+  std::vector<std::string> columns;  // csv, jsonl: only these, in this order; empty: all.
+  std::string label;                 // csv, jsonl: the column of whole numbers that are labels.
+  std::string dtype;                 // tokens without a header: uint16, uint32 or int32.
+  int64_t block = 0;                 // tokens: one more than this in a record; 0: documents.
+  std::optional<int64_t> separator;  // tokens: the token with which each document begins.
+  std::string part;                  // cifar: train or test.
+
+  // The folder for indexes of data whose folder cannot be written. Empty: a cache of the user's
+  // (index_folder()).
+  std::filesystem::path index_dir;
+  bool make_index_anew = false;
+  // The limit for one record, and for one unpacked file. Sizes that a header claims are compared
+  // with it before memory is allocated.
+  int64_t memory_bytes = int64_t{1} << 30;
+  // The most bytes that a compressed byte may become, in files of more than 16 MiB.
+  int64_t max_ratio = 250;
+};
+
+struct Format {
+  std::string_view name, about;
+  std::string_view path;                    // What the path means.
+  std::vector<std::string_view> options{};  // The names of its own options.
+  std::vector<std::string_view> ends{};     // Files whose names end so have this format.
+  std::shared_ptr<const Reader> (*open)(const OpenOptions&) = nullptr;
+};
+
+// The formats that there are, in the order of the documents.
+const std::vector<Format>& formats();
+// Throws Error(invalid_argument) that lists the names.
+const Format& find_format(std::string_view name);
+// The format of a path, by the names of its files. Throws Error(invalid_argument) that lists the
+// names if that does not tell it.
+const Format& guess_format(const std::string& path);
+
+// Opens the files, makes their index if there is none, and checks everything that can be known
+// without reading all records. Throws Error: invalid_argument for a wrong option, not_found for a
+// missing file, corrupt for a damaged one or one that changed after it was indexed, unsupported
+// for what the format cannot do here, io. Any thread; several may open the same files at once.
+std::shared_ptr<const Reader> open_records(const OpenOptions& options);
+
+}  // namespace trireme::records

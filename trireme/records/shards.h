@@ -1,0 +1,62 @@
+// The files of a data set while it is read: each is opened when it is needed, and a compressed one
+// is unpacked as one block.
+#pragma once
+#include <trireme/records/data_files.h>
+#include <trireme/records/record.h>
+#include <trireme/records/scanner.h>
+#include <future>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+
+namespace trireme::records {
+
+// Any number of threads.
+class Shards {
+ public:
+  // Only formats that may be compressed look for a packing. Throws Error naming a file that cannot
+  // be opened.
+  Shards(DataFiles files, UnpackLimits limits, bool may_be_packed = true);
+
+  size_t count() const { return files_.names.size(); }
+  const DataFiles& files() const { return files_; }
+  const std::string& name(size_t file) const { return files_.names[file]; }
+  std::filesystem::path path(size_t file) const { return files_.path_of(file); }
+  bool is_packed(size_t file) const { return packings_[file] != Packing::none; }
+  // A format knows better than the first bytes.
+  void set_plain(size_t file) { packings_[file] = Packing::none; }
+  int64_t memory_bytes() const { return limits_.memory_bytes; }
+
+  // Reads every file's head and tail. Throws Error naming the file.
+  std::vector<FileIdentity> identities() const;
+  // From now on, a file that is opened and has another size is an error. In the files' order.
+  void expect(std::span<const FileIdentity> identities);
+  // Throws Damage.
+  Scanner scanner(size_t file) const;
+  // The bytes of a record: in its memory, or of an unpacked block that the record keeps. Throws
+  // Damage.
+  std::span<const std::byte> read(size_t file, uint64_t offset, uint64_t bytes,
+                                  Record& record) const;
+  // The same, always in the record's memory, with room for `more` bytes behind them.
+  std::span<std::byte> copy(size_t file, uint64_t offset, uint64_t bytes, uint64_t more,
+                            Record& record) const;
+
+ private:
+  using SharedBlock = std::shared_ptr<const Block>;
+  std::shared_ptr<const DataFile> open(size_t file) const;
+  SharedBlock block(size_t file) const;
+  void forget_old_blocks() const;
+
+  DataFiles files_;
+  UnpackLimits limits_;
+  std::vector<Packing> packings_;
+  std::vector<int64_t> sizes_;  // What the files should have; empty before it is known.
+  mutable std::mutex mutex_;
+  mutable std::vector<std::shared_ptr<const DataFile>> open_;
+  mutable std::list<size_t> opened_;  // The oldest first.
+  mutable std::map<size_t, std::shared_future<SharedBlock>> blocks_;
+  mutable std::list<size_t> unpacked_;  // The last used last.
+};
+
+}  // namespace trireme::records

@@ -1,0 +1,163 @@
+#include <trireme/records/unpack.h>
+
+#include <zlib.h>
+#include <zstd.h>
+
+#include <fmt/format.h>
+#include <trireme/base/units.h>
+#include <trireme/records/damage.h>
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <new>
+#include <vector>
+
+namespace trireme::records {
+namespace {
+
+constexpr size_t kInputPiece = 1 << 20;
+constexpr uint64_t kRatioCountsFrom = 16 << 20;
+
+// The compressed bytes, piece by piece.
+class PackedInput {
+ public:
+  explicit PackedInput(const DataFile& file) : file_(file) {}
+  bool is_at_end() const { return at_ == file_.size(); }
+  uint64_t taken() const { return at_; }
+  std::span<const std::byte> next() {
+    const auto piece = std::span(buffer_).first(std::min(kInputPiece, file_.size() - at_));
+    file_.read(at_, piece);
+    at_ += piece.size();
+    return piece;
+  }
+
+ private:
+  const DataFile& file_;
+  std::vector<std::byte> buffer_ = std::vector<std::byte>(std::min(kInputPiece, file_.size()));
+  uint64_t at_ = 0;
+};
+
+void check_growth(uint64_t packed, uint64_t unpacked, const UnpackLimits& limits) {
+  if (unpacked > static_cast<uint64_t>(limits.memory_bytes))
+    throw Damage(fmt::format("it unpacks to more than {}, the memory for a block",
+                             format_bytes(limits.memory_bytes)),
+                 "more memory for a block, or smaller shards", ErrorCode::invalid_argument);
+  if (unpacked > kRatioCountsFrom && unpacked / static_cast<uint64_t>(limits.max_ratio) > packed)
+    throw Damage(fmt::format("{} compressed bytes become {} and more, over {} times as many",
+                             packed, unpacked, limits.max_ratio),
+                 "a larger limit of the ratio, if the file is not an attack");
+}
+
+Damage cut(std::string_view kind, uint64_t packed) {
+  return Damage(fmt::format("the {} data is cut: {} bytes end before its end mark", kind, packed));
+}
+
+class Gunzip {
+ public:
+  Gunzip() {
+    constexpr int kGzipOnly = 16 + MAX_WBITS;
+    if (inflateInit2(&stream_, kGzipOnly) != Z_OK)
+      throw Damage("zlib does not start", {}, ErrorCode::internal);
+  }
+  ~Gunzip() { inflateEnd(&stream_); }
+  Gunzip(const Gunzip&) = delete;
+
+  // Several members may follow each other.
+  void run(PackedInput& input, Block& block, const UnpackLimits& limits) {
+    bool is_in_member = true;
+    while (!input.is_at_end()) {
+      const auto piece = input.next();
+      stream_.next_in = reinterpret_cast<Bytef*>(const_cast<std::byte*>(piece.data()));
+      stream_.avail_in = static_cast<uInt>(piece.size());
+      while (stream_.avail_in > 0 || (is_in_member && stream_.avail_out == 0)) {
+        if (!is_in_member) inflateReset(&stream_);
+        is_in_member = step(block, input.taken() - stream_.avail_in) != Z_STREAM_END;
+        check_growth(input.taken(), block.bytes().size(), limits);
+      }
+    }
+    if (is_in_member) throw cut("gzip", input.taken());
+  }
+
+ private:
+  int step(Block& block, uint64_t at) {
+    const auto room = block.room(1);
+    const auto size = static_cast<uInt>(std::min<size_t>(room.size(), 1 << 30));
+    stream_.next_out = reinterpret_cast<Bytef*>(room.data());
+    stream_.avail_out = size;
+    const int status = inflate(&stream_, Z_NO_FLUSH);
+    block.add(size - stream_.avail_out);
+    if (status != Z_OK && status != Z_STREAM_END && status != Z_BUF_ERROR)
+      throw Damage(fmt::format("the gzip data is damaged near byte {}: {}", at,
+                               stream_.msg ? stream_.msg : "unknown reason"));
+    return status;
+  }
+
+  z_stream stream_{};
+};
+
+void unzstd(PackedInput& input, Block& block, const UnpackLimits& limits) {
+  const std::unique_ptr<ZSTD_DStream, decltype(&ZSTD_freeDStream)> stream(ZSTD_createDStream(),
+                                                                          &ZSTD_freeDStream);
+  if (!stream) throw std::bad_alloc();
+  // Not 0: a frame has not come to its end.
+  size_t left = 1;
+  while (!input.is_at_end()) {
+    const auto piece = input.next();
+    ZSTD_inBuffer in{piece.data(), piece.size(), 0};
+    for (bool is_full = false; in.pos < in.size || is_full;) {
+      const auto room = block.room(1);
+      ZSTD_outBuffer out{room.data(), room.size(), 0};
+      left = ZSTD_decompressStream(stream.get(), &out, &in);
+      if (ZSTD_isError(left))
+        throw Damage(fmt::format("the zstd data is damaged near byte {}: {}",
+                                 input.taken() - (in.size - in.pos), ZSTD_getErrorName(left)));
+      block.add(out.pos);
+      is_full = out.pos == out.size && left != 0;
+      check_growth(input.taken(), block.bytes().size(), limits);
+    }
+  }
+  if (left != 0) throw cut("zstd", input.taken());
+}
+
+}  // namespace
+
+void Block::Free::operator()(std::byte* memory) const { std::free(memory); }
+
+std::span<std::byte> Block::room(size_t more) {
+  constexpr size_t kLeast = 256 << 10;
+  if (capacity_ - size_ < more) {
+    const size_t wanted = std::max({kLeast, size_ + more, capacity_ * 2});
+    auto* const grown = static_cast<std::byte*>(std::realloc(memory_.get(), wanted));
+    if (!grown) throw std::bad_alloc();
+    static_cast<void>(memory_.release());
+    memory_.reset(grown);
+    capacity_ = wanted;
+  }
+  return {memory_.get() + size_, capacity_ - size_};
+}
+
+Packing packing_of(const DataFile& file) {
+  std::array<std::byte, 4> bytes{};
+  if (file.size() < bytes.size()) return Packing::none;
+  file.read(0, bytes);
+  const auto is = [&](int place, unsigned value) {
+    return std::to_integer<unsigned>(bytes[static_cast<size_t>(place)]) == value;
+  };
+  if (is(0, 0x1f) && is(1, 0x8b) && is(2, 8)) return Packing::gzip;
+  if (is(0, 0x28) && is(1, 0xb5) && is(2, 0x2f) && is(3, 0xfd)) return Packing::zstd;
+  const bool is_skippable = (std::to_integer<unsigned>(bytes[0]) & 0xf0) == 0x50 && is(1, 0x2a) &&
+                            is(2, 0x4d) && is(3, 0x18);
+  return is_skippable ? Packing::zstd : Packing::none;
+}
+
+std::shared_ptr<const Block> unpack(const DataFile& file, Packing packing, UnpackLimits limits) {
+  auto block = std::make_shared<Block>();
+  PackedInput input(file);
+  if (packing == Packing::gzip)
+    Gunzip().run(input, *block, limits);
+  else
+    unzstd(input, *block, limits);
+  return block;
+}
+
+}  // namespace trireme::records

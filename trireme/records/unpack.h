@@ -1,0 +1,40 @@
+// Files that are compressed as a whole, by gzip or zstd.
+#pragma once
+#include <trireme/records/data_file.h>
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+namespace trireme::records {
+
+enum class Packing { none, gzip, zstd };
+
+struct UnpackLimits {
+  int64_t memory_bytes = int64_t{1} << 30;
+  // The most bytes that a compressed byte may become. It counts from 16 MiB on.
+  int64_t max_ratio = 250;
+};
+
+// Bytes that are made once and then only read. Memory comes from the system as it is, without
+// zeros.
+class Block {
+ public:
+  std::span<const std::byte> bytes() const { return {memory_.get(), size_}; }
+  // The memory behind the bytes, at least `more` bytes.
+  std::span<std::byte> room(size_t more);
+  void add(size_t bytes) { size_ += bytes; }
+
+ private:
+  struct Free {
+    void operator()(std::byte* memory) const;
+  };
+  std::unique_ptr<std::byte, Free> memory_;
+  size_t size_ = 0, capacity_ = 0;
+};
+
+// The packing that the first bytes of the file tell.
+Packing packing_of(const DataFile& file);
+// Throws Damage: corrupt if the data is damaged, cut, or grows beyond a limit.
+std::shared_ptr<const Block> unpack(const DataFile& file, Packing packing, UnpackLimits limits);
+
+}  // namespace trireme::records
