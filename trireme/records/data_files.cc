@@ -171,10 +171,13 @@ DataFiles find_files(const std::string& path, std::span<const std::string_view> 
   return files;
 }
 
-void require_inside(std::string_view name, std::string_view where) {
+bool leads_outside(std::string_view name) {
   const fs::path normal = fs::path(name).lexically_normal();
-  const bool leads_out = name.empty() || normal.is_absolute() || *normal.begin() == "..";
-  if (leads_out)
+  return normal.empty() || normal.is_absolute() || *normal.begin() == "..";
+}
+
+void require_inside(std::string_view name, std::string_view where) {
+  if (leads_outside(name))
     throw Error(ErrorCode::invalid_argument, "data",
                 fmt::format("{}: the name '{}' leads outside of the data's folder", where, name),
                 "a relative name without \"..\"");

@@ -28,8 +28,10 @@ DataFiles find_files(const std::string& path, std::span<const std::string_view> 
 // more than a million, and for a range that is none.
 std::vector<std::string> expand_braces(const std::string& pattern);
 
-// Throws Error(invalid_argument) if `name` does not stay in the folder to which it is relative:
-// if it is absolute, or its ".." leads out. `where` says who gave the name.
+// True if `name` does not stay in the folder to which it is relative: if it is absolute, empty, or
+// its ".." leads out.
+bool leads_outside(std::string_view name);
+// Throws Error(invalid_argument) if it does. `where` says who gave the name.
 void require_inside(std::string_view name, std::string_view where);
 
 }  // namespace trireme::records

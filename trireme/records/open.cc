@@ -53,6 +53,7 @@ void check_options(const Format& format, const OpenOptions& options) {
 }
 
 const Format* format_of_name(std::string_view name) {
+  while (name.ends_with('*')) name.remove_suffix(1);
   const Format* found = nullptr;
   size_t longest = 0;
   for (const Format& format : formats())

@@ -135,6 +135,17 @@ std::span<const std::byte> Shards::read(size_t file, uint64_t offset, uint64_t b
   return all.subspan(offset, bytes);
 }
 
+BytesAndRoom Shards::read_with_room(size_t file, uint64_t offset, uint64_t bytes, uint64_t more,
+                                    Record& record) const {
+  if (is_packed(file)) {
+    const auto view = read(file, offset, bytes, record);
+    return {view, record.room(more)};
+  }
+  const uint64_t aligned = (bytes + 15) / 16 * 16;
+  const auto memory = copy(file, offset, bytes, aligned - bytes + more, record);
+  return {memory.first(bytes), memory.subspan(aligned)};
+}
+
 std::span<std::byte> Shards::copy(size_t file, uint64_t offset, uint64_t bytes, uint64_t more,
                                   Record& record) const {
   require_memory(bytes, limits_);

@@ -12,6 +12,11 @@
 
 namespace trireme::records {
 
+struct BytesAndRoom {
+  std::span<const std::byte> bytes;
+  std::span<std::byte> room;
+};
+
 // Any number of threads.
 class Shards {
  public:
@@ -38,7 +43,11 @@ class Shards {
   // Damage.
   std::span<const std::byte> read(size_t file, uint64_t offset, uint64_t bytes,
                                   Record& record) const;
-  // The same, always in the record's memory, with room for `more` bytes behind them.
+  // The same, and `more` bytes of the record's memory for what is made of them, aligned for any
+  // number.
+  BytesAndRoom read_with_room(size_t file, uint64_t offset, uint64_t bytes, uint64_t more,
+                              Record& record) const;
+  // The bytes, always in the record's memory, with room for `more` bytes behind them.
   std::span<std::byte> copy(size_t file, uint64_t offset, uint64_t bytes, uint64_t more,
                             Record& record) const;
 

@@ -1,0 +1,143 @@
+#include <trireme/records/crc32c.h>
+
+#include "files.h"
+
+namespace trireme::records {
+namespace tfrecord_tests {
+
+std::span<const std::byte> as_bytes(const std::string& text) {
+  return std::as_bytes(std::span(text));
+}
+
+std::string varint(uint64_t value) {
+  std::string bytes;
+  for (; value >= 0x80; value >>= 7) bytes += static_cast<char>(value | 0x80);
+  return bytes + static_cast<char>(value);
+}
+
+std::string message(int field, const std::string& content) {
+  return varint(static_cast<uint64_t>(field) << 3 | 2) + varint(content.size()) + content;
+}
+
+std::string feature(const std::string& name, int kind, const std::string& list) {
+  return message(1, message(1, name) + message(2, message(kind, list)));
+}
+
+std::string record_of(const std::string& bytes) {
+  const std::string length = bytes_of_number<uint64_t>(bytes.size());
+  return length + bytes_of_number(masked_crc(crc32c(as_bytes(length)))) + bytes +
+         bytes_of_number(masked_crc(crc32c(as_bytes(bytes))));
+}
+
+std::string example(const std::string& features) { return record_of(message(1, features)); }
+
+std::string small_file() {
+  const std::string floats = bytes_of_number(1.5F) + bytes_of_number(-2.5F);
+  return example(feature("image", 1, message(1, "jpeg")) +
+                 feature("label", 3, message(1, "\x07")) + feature("box", 2, message(1, floats))) +
+         // Numbers that are not packed, and a negative one.
+         example(feature("image", 1, message(1, "png!")) +
+                 feature("label", 3, "\x08" + varint(static_cast<uint64_t>(-3)) + "\x08\x05") +
+                 feature("box", 2, "\x0d" + bytes_of_number(4.0F)) +
+                 feature("words", 1, message(1, "one") + message(1, "two")) +
+                 message(1, message(1, "nothing") + message(2, "")));
+}
+
+TEST(Crc32c, HasTheValuesOfRfc3720) {
+  std::string ascending;
+  for (int i = 0; i < 32; ++i) ascending += static_cast<char>(i);
+  for (const auto crc : {crc32c, crc32c_by_table}) {
+    EXPECT_EQ(crc(as_bytes(std::string(32, '\0'))), 0x8a9136aaU);
+    EXPECT_EQ(crc(as_bytes(std::string(32, '\xff'))), 0x62a8ab43U);
+    EXPECT_EQ(crc(as_bytes(ascending)), 0x46dd794eU);
+    EXPECT_EQ(crc(as_bytes("123456789")), 0xe3069283U);
+    EXPECT_EQ(crc({}), 0U);
+  }
+  std::string text;
+  for (int i = 0; i < 1000; ++i) text += static_cast<char>(i * 7);
+  for (size_t size = 0; size < text.size(); size += 13) {
+    const std::string part = text.substr(0, size);
+    EXPECT_EQ(crc32c(as_bytes(part)), crc32c_by_table(as_bytes(part)));
+  }
+}
+
+TEST(TfRecord, GivesTheFeaturesOfExamples) {
+  const Folder folder;
+  for (const auto& [name, content] : {std::pair("a.tfrecord", small_file()),
+                                      std::pair("b.tfrecord.gz", gzipped(small_file()))}) {
+    const auto reader = open_path(folder.write(name, content));
+    ASSERT_EQ(reader->size(), 2);
+    Record record;
+    for (int repeat = 0; repeat < 2; ++repeat) {
+      reader->read(0, record);
+      EXPECT_EQ(record.at("image").text(), "jpeg");
+      EXPECT_TRUE(record.at("image").encoded);
+      EXPECT_EQ(numbers_of<int64_t>(record.at("label")), (std::vector<int64_t>{7}));
+      EXPECT_EQ(numbers_of<float>(record.at("box")), (std::vector<float>{1.5F, -2.5F}));
+      EXPECT_EQ(record.at("box").shape[0], 2);
+      reader->read(1, record);
+      EXPECT_EQ(numbers_of<int64_t>(record.at("label")), (std::vector<int64_t>{-3, 5}));
+      EXPECT_EQ(numbers_of<float>(record.at("box")), (std::vector<float>{4.0F}));
+      EXPECT_EQ(record.at("words.0").text(), "one");
+      EXPECT_EQ(record.at("words.1").text(), "two");
+      EXPECT_EQ(record.find("nothing"), nullptr);
+    }
+    EXPECT_EQ(reader->fields().size(), 3U);
+  }
+}
+
+TEST(TfRecord, NamesTheRecordWithAWrongCrc) {
+  const Folder folder;
+  const size_t second = small_file().find("png!");
+  std::string damaged = small_file();
+  damaged[second] = 'P';
+  const auto reader = open_path(folder.write("x.tfrecord", damaged));
+  EXPECT_NO_THROW(read_record(*reader, 0));
+  const std::string error = message_of(ErrorCode::corrupt, [&] { read_record(*reader, 1); });
+  EXPECT_NE(error.find("x.tfrecord, record 1 at byte"), std::string::npos) << error;
+  EXPECT_NE(error.find("CRC-32C"), std::string::npos) << error;
+}
+
+TEST(TfRecord, IsNotTakenForGzipByItsFirstLength) {
+  const Folder folder;
+  // The length 0x08'8b'1f begins like a gzip file.
+  const std::string filler(0x088b1f - 18, 'x');
+  std::string features = feature("f", 1, message(1, filler));
+  std::string whole = message(1, features);
+  const std::string fitting = message(
+      1, feature("f", 1, message(1, filler.substr(0, filler.size() + 0x088b1f - whole.size()))));
+  whole = fitting;
+  ASSERT_EQ(whole.size(), 0x088b1fU);
+  EXPECT_EQ(open_path(folder.write("x.tfrecord", record_of(whole)))->size(), 1);
+}
+
+TEST(TfRecord, ComparesALengthWithTheMemoryBeforeItAllocates) {
+  const Folder folder;
+  const std::string length = bytes_of_number<uint64_t>(uint64_t{1} << 40);
+  const std::string file = folder.write(
+      "x.tfrecord", length + bytes_of_number(masked_crc(crc32c(as_bytes(length)))) + "short");
+  const std::string error = message_of(ErrorCode::corrupt, [&] { open_path(file); });
+  EXPECT_NE(error.find("record 0 at byte 0 has 1099511627776 bytes"), std::string::npos) << error;
+}
+
+TEST(TfRecord, SurvivesEveryDamage) {
+  const Folder folder;
+  OpenOptions options;
+  options.format = "tfrecord";
+  options.path = folder.path("x.tfrecord");
+  read_all_damages(folder, "x.tfrecord", small_file(), options);
+  // Damage with a right CRC.
+  const std::string whole = message(
+      1, feature("image", 1, message(1, "a") + message(1, "b")) + feature("label", 3, "\x08\x07"));
+  for (size_t at = 0; at < whole.size(); ++at)
+    for (const int value : {0, 1, 0x7f, 0xff}) {
+      std::string damaged = whole;
+      damaged[at] = static_cast<char>(value);
+      folder.write("x.tfrecord", record_of(damaged));
+      options.make_index_anew = true;
+      read_damaged(options);
+    }
+}
+
+}  // namespace tfrecord_tests
+}  // namespace trireme::records

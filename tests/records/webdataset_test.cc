@@ -1,0 +1,118 @@
+#include "files.h"
+#include "tar_files.h"
+
+namespace trireme::records {
+namespace webdataset_tests {
+
+std::string small_tar() {
+  return tar_member("a/0.jpg", "image zero") + tar_member("a/0.cls", "3\n") +
+         tar_header("a/deeper/", 0, '5') + tar_member("a/1.JPG", "image one") +
+         tar_member("a/1.cls", "5") + tar_member("a/1.seg.png", "mask") + tar_end();
+}
+
+std::string error_of_tar(const std::string& content, ErrorCode code) {
+  const Folder folder;
+  const std::string file = folder.write("x.tar", content);
+  const std::string message = message_of(code, [&] { open_path(file); });
+  EXPECT_NE(message.find("x.tar"), std::string::npos) << message;
+  return message;
+}
+
+TEST(WebDataset, MakesRecordsOfMembersWithOneName) {
+  const Folder folder;
+  folder.write("s-0.tar", small_tar());
+  folder.write("s-1.tar.gz", gzipped(small_tar()));
+  folder.write("s-2.tar.zst", zstd_of(small_tar()));
+  const auto reader = open_path(folder.path("s-{0..2}.tar*"));
+  ASSERT_EQ(reader->size(), 6);
+  Record record;
+  for (int64_t i = 0; i < 6; ++i) {
+    reader->read(i, record);
+    EXPECT_EQ(record.at("__key__").text(), i % 2 == 0 ? "a/0" : "a/1");
+    EXPECT_EQ(record.at("jpg").text(), i % 2 == 0 ? "image zero" : "image one");
+    EXPECT_EQ(numbers_of<int64_t>(record.at("cls")).at(0), i % 2 == 0 ? 3 : 5);
+    EXPECT_EQ(reader->label(i), i % 2 == 0 ? 3 : 5);
+    EXPECT_EQ(record.find("seg.png") != nullptr, i % 2 == 1);
+  }
+  std::vector<std::string> names;
+  for (const FieldSpec& field : reader->fields()) names.push_back(field.name);
+  EXPECT_EQ(names, (std::vector<std::string>{"__key__", "cls", "jpg"}));
+  EXPECT_EQ(reader->blocks(), (std::vector<int64_t>{2, 2, 2}));
+  EXPECT_NE(reader->place(1).find("s-0.tar, record 1 at byte 2560"), std::string::npos)
+      << reader->place(1);
+}
+
+TEST(WebDataset, ReadsTheLongNamesOfGnuAndPax) {
+  const Folder folder;
+  const std::string gnu(150, 'g'), pax(300, 'p');
+  const std::string entry = fmt::format(" path={}.txt\n", pax);
+  const auto reader = open_path(folder.write(
+      "x.tar", tar_member("././@LongLink", gnu + ".txt" + '\0', 'L') + tar_member("cut.bin", "g") +
+                   tar_member("pax", std::to_string(entry.size() + 3) + entry, 'x') +
+                   tar_member("cut.bin", "p") + tar_end()));
+  ASSERT_EQ(reader->size(), 2);
+  EXPECT_EQ(text_of(*reader, 0, "__key__"), gnu);
+  EXPECT_EQ(text_of(*reader, 1, "__key__"), pax);
+  EXPECT_EQ(text_of(*reader, 1, "txt"), "p");
+}
+
+TEST(WebDataset, ViewsArrays) {
+  const Folder folder;
+  std::string numbers;
+  for (const float value : {1.5F, 2.5F, 3.5F, 4.5F, 5.5F, 6.5F}) numbers += bytes_of_number(value);
+  const auto reader = open_path(folder.write(
+      "x.tar", tar_member("0.npy", npy_file("'<f4'", "(2, 3)", numbers)) + tar_end()));
+  const Record record = read_record(*reader, 0);
+  const Field& field = record.at("npy");
+  EXPECT_EQ(field.dtype, plan::DType::float32);
+  EXPECT_EQ(std::vector<int64_t>(field.shape.begin(), field.shape.end()),
+            (std::vector<int64_t>{2, 3}));
+  EXPECT_EQ(numbers_of<float>(field).at(5), 6.5F);
+  EXPECT_FALSE(field.encoded);
+}
+
+TEST(WebDataset, RefusesWhatCouldExecuteOrLeadOutside) {
+  const auto refuse = [](const std::string& members, ErrorCode code, std::string_view part) {
+    const std::string message = error_of_tar(members + tar_end(), code);
+    EXPECT_NE(message.find(part), std::string::npos) << message;
+  };
+  refuse(tar_member("a.pkl", "x"), ErrorCode::unsupported, "a.pkl");
+  refuse(tar_member("a.x.PTH", "x"), ErrorCode::unsupported, "a.x.PTH");
+  refuse(tar_member("a.npy", npy_file("'|O'", "(1,)", "x")), ErrorCode::unsupported, "unpickled");
+  refuse(tar_member("../a.jpg", "x"), ErrorCode::invalid_argument, "outside");
+  refuse(tar_member("/etc/a.jpg", "x"), ErrorCode::invalid_argument, "outside");
+  refuse(tar_header("a.jpg", 0, '2', "/etc/passwd"), ErrorCode::unsupported, "link");
+  refuse(tar_header("a.jpg", 0, '1', "b.jpg"), ErrorCode::unsupported, "link");
+  refuse(tar_header("a.jpg", 0, '3'), ErrorCode::unsupported, "device");
+  refuse(tar_member("a.jpg", "x") + tar_member("a.JPG", "x"), ErrorCode::corrupt, "twice");
+  refuse(tar_member("a.cls", "cat"), ErrorCode::corrupt, "whole number");
+  refuse(tar_header("a.jpg", 8'000'000'000), ErrorCode::corrupt, "cut");
+}
+
+TEST(WebDataset, NoticesAShardThatWasCutBetweenMembers) {
+  const std::string whole = small_tar();
+  const std::string message =
+      error_of_tar(whole.substr(0, whole.size() - 1024), ErrorCode::corrupt);
+  EXPECT_NE(message.find("no end mark"), std::string::npos) << message;
+}
+
+TEST(WebDataset, LimitsTheMembersOfARecord) {
+  std::string tar;
+  for (int i = 0; i < 100; ++i) tar += tar_member(fmt::format("a.x{}", i), "x");
+  EXPECT_NE(error_of_tar(tar + tar_end(), ErrorCode::invalid_argument).find("members"),
+            std::string::npos);
+}
+
+TEST(WebDataset, SurvivesEveryDamage) {
+  const Folder folder;
+  OpenOptions options;
+  options.format = "webdataset";
+  options.path = folder.path("x.tar");
+  read_all_damages(folder, "x.tar", small_tar(), options);
+  read_all_damages(folder, "x.tar", gzipped(small_tar()), options);
+  read_all_damages(folder, "x.tar",
+                   tar_member("0.npy", npy_file("'<f4'", "(1,)", "abcd")) + tar_end(), options);
+}
+
+}  // namespace webdataset_tests
+}  // namespace trireme::records

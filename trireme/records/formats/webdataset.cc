@@ -1,0 +1,247 @@
+// WebDataset: tar files, in which files that differ only in their extension are a record.
+#include <fmt/format.h>
+#include <trireme/base/text.h>
+#include <trireme/records/formats.h>
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <charconv>
+#include <cstring>
+#include <map>
+#include "indexed_files.h"
+#include "npy_header.h"
+#include "tar.h"
+
+namespace trireme::records {
+namespace {
+
+constexpr size_t kMostFields = 64;
+constexpr size_t kMostKeyBytes = 4096;
+constexpr uint64_t kMostMembers = 16'000'000;
+constexpr size_t kMostSizes = 256;  // Of all arrays of a record together.
+constexpr std::string_view kKey = "__key__";
+
+// The record's key and the extension, which begins at the first dot of the last part. Both are
+// empty for a name without one of them.
+std::pair<std::string_view, std::string_view> split_name(std::string_view name) {
+  const size_t slash = name.rfind('/');
+  const size_t start = slash == std::string_view::npos ? 0 : slash + 1;
+  const size_t dot = name.find('.', start);
+  if (dot == std::string_view::npos || dot == start) return {};
+  return {name.substr(0, dot), name.substr(dot + 1)};
+}
+
+bool equals_in_any_case(std::string_view a, std::string_view b) {
+  return std::ranges::equal(
+      a, b, [](unsigned char x, unsigned char y) { return std::tolower(x) == std::tolower(y); });
+}
+
+std::string lower(std::string_view text) {
+  std::string small(text);
+  std::ranges::transform(small, small.begin(), [](unsigned char c) { return std::tolower(c); });
+  return small;
+}
+
+bool is_number_of_class(std::string_view extension) {
+  return extension == "cls" || extension == "cls2" || extension == "index" || extension == "inx" ||
+         extension == "id";
+}
+
+int64_t parse_class(std::span<const std::byte> bytes, std::string_view name) {
+  const std::string_view text =
+      trimmed({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc{} || end != text.data() + text.size())
+    throw Damage(
+        fmt::format("member '{}' must be a whole number, but is '{}'", name, text.substr(0, 24)));
+  return number;
+}
+
+void require_short_key(std::string_view key) {
+  if (key.size() > kMostKeyBytes)
+    throw Damage(
+        fmt::format("a member's name has {} bytes, more than {}", key.size(), kMostKeyBytes),
+        "shorter names", ErrorCode::unsupported);
+}
+
+// Python would execute these to read them.
+bool is_pickle(std::string_view extension) {
+  const std::string_view last = extension.substr(extension.rfind('.') + 1);
+  constexpr std::array<std::string_view, 7> kPickles{"pkl", "pickle", "pyd",   "pth",
+                                                     "pt",  "dill",   "joblib"};
+  return std::ranges::find(kPickles, last) != kPickles.end();
+}
+
+// The bytes of a record's members, as a source for a walk.
+struct TarRange {
+  std::span<const std::byte> bytes;
+  uint64_t size() const { return bytes.size(); }
+  std::span<const std::byte> at(uint64_t offset, uint64_t count) const {
+    if (offset > bytes.size() || count > bytes.size() - offset)
+      throw Damage("the record's members are not where they were when it was indexed",
+                   "trireme data index");
+    return bytes.subspan(offset, count);
+  }
+};
+
+class WebDatasetReader : public IndexedReader {
+ public:
+  WebDatasetReader(IndexedFiles files, std::vector<FieldSpec> specs)
+      : IndexedReader(std::move(files.shards), std::move(files.index), std::move(specs)),
+        extensions_(index().facts().at("extensions").get<std::vector<std::string>>()) {}
+
+ protected:
+  void read_entry(const Entry& entry, Record& record) const override {
+    constexpr size_t kRoom = kMostFields * sizeof(int64_t) + kMostKeyBytes;
+    const auto [bytes, room] =
+        shards().read_with_room(entry.file, entry.offset, entry.bytes, kRoom, record);
+    record.sizes.reserve(kMostSizes);
+    const TarRange range{bytes};
+    TarWalk walk;
+    TarHeader member;
+    size_t numbers = 0;
+    while (record.fields.size() < kMostFields && member.end() < bytes.size() &&
+           walk.next(range, member)) {
+      const auto [key, extension] = split_name(member.name);
+      if (key.empty()) continue;
+      if (record.fields.empty()) add_key(key, room.last(kMostKeyBytes), record);
+      Field field{.name = name_of_extension(extension),
+                  .bytes = bytes.subspan(member.data, member.bytes),
+                  .encoded = true};
+      if (is_number_of_class(field.name)) {
+        const auto place = room.subspan(numbers++ * sizeof(int64_t), sizeof(int64_t));
+        const int64_t number = parse_class(field.bytes, member.name);
+        std::memcpy(place.data(), &number, sizeof number);
+        field = {.name = field.name, .bytes = place, .dtype = plan::DType::int64};
+      } else if (field.name == "npy") {
+        view_array(field, record);
+      }
+      record.fields.push_back(field);
+    }
+  }
+
+ private:
+  // The walk's memory, which has the name, does not live as long as the record.
+  static void add_key(std::string_view key, std::span<std::byte> room, Record& record) {
+    require_short_key(key);
+    std::memcpy(room.data(), key.data(), key.size());
+    record.fields.push_back({.name = kKey, .bytes = room.first(key.size()), .encoded = true});
+  }
+  std::string_view name_of_extension(std::string_view extension) const {
+    for (const std::string& known : extensions_)
+      if (equals_in_any_case(known, extension)) return known;
+    throw Damage(fmt::format("the record has a member '.{}' that it had not when it was indexed",
+                             extension),
+                 "trireme data index");
+  }
+  static void view_array(Field& field, Record& record) {
+    const NpyHeader header = parse_npy_header(field.bytes, field.bytes.size());
+    const size_t at = record.sizes.size();
+    if (at + header.shape.size() > record.sizes.capacity())
+      throw Damage("the record has too many arrays", "fewer arrays in a record",
+                   ErrorCode::unsupported);
+    record.sizes.insert(record.sizes.end(), header.shape.begin(), header.shape.end());
+    field = {.name = field.name,
+             .bytes = field.bytes.subspan(header.data, header.bytes),
+             .dtype = header.dtype,
+             .shape = std::span(record.sizes).subspan(at)};
+  }
+
+  std::vector<std::string> extensions_;
+};
+
+// Finds the records of one tar file.
+class TarScan {
+ public:
+  TarScan(uint32_t file, IndexContent& content, std::map<std::string, uint64_t>& extensions)
+      : file_(file), content_(content), extensions_(extensions) {}
+
+  void run(Scanner scanner) {
+    TarWalk walk;
+    TarHeader member;
+    for (uint64_t members = 0; walk.next(scanner, member); ++members) {
+      if (members >= kMostMembers)
+        throw Damage(fmt::format("the tar file has more than {} members", kMostMembers),
+                     "smaller shards", ErrorCode::invalid_argument);
+      add(scanner, member);
+    }
+  }
+
+ private:
+  void add(Scanner& scanner, const TarHeader& member) {
+    const auto [key, extension] = split_name(member.name);
+    if (key.empty()) return;
+    require_short_key(key);
+    const std::string small = lower(extension);
+    if (is_pickle(small))
+      throw Damage(fmt::format("member '{}' is a pickle, which is never read, because it may "
+                               "execute anything",
+                               member.name),
+                   "shards with numbers as .npy, .json or .cls", ErrorCode::unsupported);
+    if (key != key_ || content_.entries.empty() || content_.entries.back().file != file_) {
+      key_ = key;
+      in_record_.clear();
+      content_.entries.push_back({.offset = member.begin, .file = file_});
+    }
+    Entry& entry = content_.entries.back();
+    if (std::ranges::find(in_record_, small) != in_record_.end())
+      throw Damage(fmt::format("member '{}' at byte {} is there twice in its record", member.name,
+                               member.begin));
+    if (in_record_.size() + 1 >= kMostFields)
+      throw Damage(fmt::format("the record '{}' has more than {} members", key_, kMostFields - 2),
+                   "members with other keys", ErrorCode::invalid_argument);
+    in_record_.push_back(small);
+    ++extensions_[small];
+    entry.bytes = member.data + member.bytes - entry.offset;
+    const std::string name(member.name);
+    if (small == "cls") entry.label = parse_class(scanner.at(member.data, member.bytes), name);
+    if (small == "npy")
+      parse_npy_header(scanner.at(member.data, std::min<uint64_t>(member.bytes, 64 << 10)),
+                       member.bytes);
+  }
+
+  uint32_t file_;
+  IndexContent& content_;
+  std::map<std::string, uint64_t>& extensions_;
+  std::string key_;
+  std::vector<std::string> in_record_;
+};
+
+std::vector<FieldSpec> specs_of_tar(const Json& facts) {
+  std::vector<FieldSpec> specs{{.name = std::string(kKey), .encoded = true}};
+  for (const Json& json : facts.at("everywhere")) {
+    const std::string name = json;
+    if (is_number_of_class(name))
+      specs.push_back(
+          {.name = name, .dtype = plan::DType::int64, .shape = std::vector<int64_t>{}});
+    else if (name != "npy")
+      specs.push_back({.name = name, .encoded = true});
+    else
+      specs.push_back({.name = name});
+  }
+  return specs;
+}
+
+}  // namespace
+
+SharedReader open_webdataset(const OpenOptions& options) {
+  std::map<std::string, uint64_t> extensions;
+  const auto scan = [&](uint32_t file, const Shards& shards, IndexContent& content) {
+    TarScan(file, content, extensions).run(shards.scanner(file));
+  };
+  const auto finish = [&](IndexContent& content) {
+    Json all = Json::array(), everywhere = Json::array();
+    for (const auto& [name, count] : extensions) {
+      all.push_back(name);
+      if (count == content.entries.size()) everywhere.push_back(name);
+    }
+    content.facts = {{"extensions", all}, {"everywhere", everywhere}};
+  };
+  IndexedFiles files = index_files(options, "webdataset", shards_of(options, "webdataset"),
+                                   Json::object(), scan, finish);
+  auto specs = specs_of_tar(files.index->facts());
+  return std::make_shared<WebDatasetReader>(std::move(files), std::move(specs));
+}
+
+}  // namespace trireme::records
