@@ -11,6 +11,8 @@ SharedReader open_image_list(const OpenOptions& options);
 SharedReader open_cifar(const OpenOptions& options);
 SharedReader open_webdataset(const OpenOptions& options);
 SharedReader open_tfrecord(const OpenOptions& options);
+SharedReader open_csv(const OpenOptions& options);
+SharedReader open_jsonl(const OpenOptions& options);
 SharedReader open_lines(const OpenOptions& options);
 
 }  // namespace trireme::records

@@ -82,7 +82,7 @@ std::string make_index(const IndexRequest& request) {
       {"content", content_of_index(request, content, files)},
       {"files", listed},
       {"facts",
-       content.facts}}.dump(-1, ' ', false, Json::error_handler_t::replace);
+       content.facts}}.dump();
   facts.resize((facts.size() + 7) / 8 * 8, ' ');
   IndexHeader header{.fact_bytes = facts.size(),
                      .entries = content.entries.size(),
@@ -159,7 +159,14 @@ void check_files(const Index& index, const IndexRequest& request) {
 }
 
 std::shared_ptr<const Index> write_index(const IndexRequest& request) {
-  const std::string bytes = make_index(request);
+  std::string bytes;
+  try {
+    bytes = make_index(request);
+  } catch (const Json::type_error&) {
+    throw Error(ErrorCode::corrupt, "data",
+                fmt::format("a name in '{}' is not in UTF-8", request.files.given),
+                "names in UTF-8");
+  }
   const fs::path beside = index_beside(request);
   const fs::path folder = beside.parent_path().empty() ? fs::path(".") : beside.parent_path();
   if (::access(folder.c_str(), W_OK) == 0) {

@@ -42,6 +42,10 @@ void check_options(const Format& format, const OpenOptions& options) {
   check("block", options.block != none.block);
   check("separator", options.separator != none.separator);
   check("part", options.part != none.part);
+  for (const std::string& column : options.columns)
+    if (std::ranges::count(options.columns, column) > 1)
+      throw Error(ErrorCode::invalid_argument, "data",
+                  fmt::format("the column '{}' is chosen twice", column), "choose it once");
   const auto require = [](std::string_view name, int64_t value, int64_t least) {
     if (value < least)
       throw Error(ErrorCode::invalid_argument, "data",

@@ -1,0 +1,190 @@
+#include "files.h"
+
+namespace trireme::records {
+namespace csv_tests {
+
+OpenOptions csv(const std::string& path) {
+  OpenOptions options;
+  options.format = "csv";
+  options.path = path;
+  return options;
+}
+
+TEST(Csv, GivesEachColumnItsType) {
+  const Folder folder;
+  const auto reader =
+      open_path(folder.write("x.csv",
+                             "\xef\xbb\xbfname,count,weight\r\n\"a, "
+                             "\"\"b\"\"\",1,0.5\r\n\"two\nlines\", 2 ,3\r\nc,-3,1e2"));
+  ASSERT_EQ(reader->size(), 3);
+  Record record;
+  reader->read(0, record);
+  EXPECT_EQ(record.at("name").text(), "a, \"b\"");
+  EXPECT_TRUE(record.at("name").encoded);
+  EXPECT_EQ(numbers_of<int64_t>(record.at("count")).at(0), 1);
+  EXPECT_EQ(numbers_of<float>(record.at("weight")).at(0), 0.5F);
+  reader->read(1, record);
+  EXPECT_EQ(record.at("name").text(), "two\nlines");
+  EXPECT_EQ(numbers_of<int64_t>(record.at("count")).at(0), 2);
+  reader->read(2, record);
+  EXPECT_EQ(numbers_of<float>(record.at("weight")).at(0), 100.0F);
+  EXPECT_NE(reader->place(2).find("x.csv, line 5 at byte"), std::string::npos) << reader->place(2);
+  ASSERT_EQ(reader->fields().size(), 3U);
+  EXPECT_EQ(reader->fields()[1].dtype, plan::DType::int64);
+  EXPECT_EQ(reader->fields()[1].shape, std::vector<int64_t>{});
+}
+
+TEST(Csv, TakesAColumnsTypeFromAllRowsOfAllFiles) {
+  const Folder folder;
+  folder.write("a.csv", "x,y\n1,1\n");
+  folder.write("b.csv.gz", gzipped("x,y\n2.5,z\n"));
+  const auto reader = open_path(folder.path());
+  EXPECT_EQ(numbers_of<float>(read_record(*reader, 0).at("x")).at(0), 1.0F);
+  EXPECT_EQ(text_of(*reader, 0, "y"), "1");
+  EXPECT_EQ(text_of(*reader, 1, "y"), "z");
+}
+
+TEST(Csv, ChoosesColumnsAndLabels) {
+  const Folder folder;
+  OpenOptions options = csv(folder.write("x.csv", "a;b;c\n1;2;3\n4;5;6\n"));
+  options.delimiter = ";";
+  options.columns = {"c", "a"};
+  options.label = "b";
+  const auto reader = open_records(options);
+  const Record record = read_record(*reader, 1);
+  ASSERT_EQ(record.fields.size(), 2U);
+  EXPECT_EQ(record.fields[0].name, "c");
+  EXPECT_EQ(numbers_of<int64_t>(record.fields[0]).at(0), 6);
+  EXPECT_EQ(reader->label(1), 5);
+}
+
+TEST(Csv, ReadsRowsWithoutAHeaderAndTabs) {
+  const Folder folder;
+  OpenOptions options = csv(folder.write("x.tsv", "1\ta\n2\tb\n"));
+  options.header = false;
+  const auto reader = open_records(options);
+  EXPECT_EQ(reader->size(), 2);
+  EXPECT_EQ(text_of(*reader, 1, "c1"), "b");
+}
+
+TEST(Csv, NamesTheLineAndTheColumnOfAMistake) {
+  const Folder folder;
+  const auto expect = [&](const std::string& text, std::vector<std::string> parts,
+                          const OpenOptions& more = {},
+                          ErrorCode code = ErrorCode::invalid_argument) {
+    OpenOptions options = more;
+    options.format = "csv";
+    options.path = folder.write("x.csv", text);
+    const std::string message = message_of(code, [&] { open_records(options); });
+    parts.emplace_back("x.csv");
+    for (const std::string& part : parts)
+      EXPECT_NE(message.find(part), std::string::npos) << message << "\nlacks " << part;
+  };
+  expect("a,b\n1,2\n3,\n", {"line 3", "'b'", "no value"});
+  expect("a,b\n1,2\n3,NA\n", {"line 3", "'b'", "no value"});
+  expect("a,b\n1,2\n3\n", {"line 3", "1 cells", "2"});
+  expect("a,b\n1,2\n3,4,5\n", {"line 3", "3 cells"});
+  expect("a,a\n1,2\n", {"'a'", "twice"});
+  expect("a,b\n1,x\"y\n2,\"\n", {"line 2"}, {}, ErrorCode::corrupt);
+  expect("a,b\n1,\"open\n", {"line 2", "not closed"}, {}, ErrorCode::corrupt);
+  expect("a,b\n1,\"x\"y\n", {"line 2", "closing quote"}, {}, ErrorCode::corrupt);
+  OpenOptions more;
+  more.columns = {"z"};
+  expect("a,b\n1,2\n", {"'z'", "a, b"}, more);
+  more.columns = {};
+  more.label = "b";
+  expect("a,b\n1,cat\n", {"line 2", "'cat'"}, more);
+}
+
+TEST(Csv, AllowsAMissingValueInAColumnThatWasNotChosen) {
+  const Folder folder;
+  OpenOptions options = csv(folder.write("x.csv", "a,b\n1,2\n3,\n"));
+  options.columns = {"a"};
+  EXPECT_EQ(open_records(options)->size(), 2);
+}
+
+TEST(Csv, SurvivesEveryDamage) {
+  const Folder folder;
+  read_all_damages(folder, "x.csv", "a,b\n1,\"two \"\" \n lines\"\n3,4\n",
+                   csv(folder.path("x.csv")));
+}
+
+OpenOptions jsonl(const std::string& path) {
+  OpenOptions options;
+  options.format = "jsonl";
+  options.path = path;
+  return options;
+}
+
+TEST(Jsonl, GivesNumbersTextsAndArrays) {
+  const Folder folder;
+  const auto reader = open_path(folder.write(
+      "x.jsonl",
+      R"({"id": 7, "text": "a \"b\" \u00e9\ud83d\ude00\n", "x": [1, 2.5, -3e1], "ok": true})"
+      "\n\n"
+      R"({"ok":false,"x":[],"id":-1,"text":"plain","more":1.5})"));
+  ASSERT_EQ(reader->size(), 2);
+  Record record;
+  for (int repeat = 0; repeat < 2; ++repeat) {
+    reader->read(0, record);
+    EXPECT_EQ(numbers_of<int64_t>(record.at("id")).at(0), 7);
+    EXPECT_EQ(record.at("text").text(), "a \"b\" \xc3\xa9\xf0\x9f\x98\x80\n");
+    EXPECT_EQ(numbers_of<float>(record.at("x")), (std::vector<float>{1.0F, 2.5F, -30.0F}));
+    EXPECT_EQ(record.at("x").shape[0], 3);
+    EXPECT_EQ(record.at("ok").bytes[0], std::byte{1});
+    EXPECT_EQ(record.find("more"), nullptr);
+    reader->read(1, record);
+    EXPECT_EQ(record.at("text").text(), "plain");
+    EXPECT_EQ(record.at("x").shape[0], 0);
+    EXPECT_EQ(numbers_of<float>(record.at("more")).at(0), 1.5F);
+  }
+  EXPECT_EQ(reader->length(0), 3);
+  EXPECT_EQ(reader->fields().size(), 4U);
+  EXPECT_NE(reader->place(1).find("x.jsonl, line 3"), std::string::npos);
+}
+
+TEST(Jsonl, NamesTheLineOfAMistake) {
+  const Folder folder;
+  const auto expect = [&](const std::string& line, ErrorCode code, std::string_view part) {
+    const std::string file = folder.write("x.jsonl", "{\"a\": 1}\n" + line + "\n");
+    const std::string message = message_of(code, [&] { open_path(file); });
+    EXPECT_NE(message.find(part), std::string::npos) << message;
+    EXPECT_NE(message.find("x.jsonl: line 2"), std::string::npos) << message;
+  };
+  expect(R"({"a": null})", ErrorCode::unsupported, "'a' is null");
+  expect(R"({"a": {}})", ErrorCode::unsupported, "an object");
+  expect(R"({"a": "x"})", ErrorCode::invalid_argument, "another type");
+  expect(R"({"a": [1]})", ErrorCode::invalid_argument, "another type");
+  expect(R"({"b": [[1]]})", ErrorCode::unsupported, "not a number");
+  expect(R"({"b": ["x"]})", ErrorCode::unsupported, "not a number");
+  expect(R"({"a": 1, "a": 2})", ErrorCode::corrupt, "twice");
+  expect(R"({"a": 1)", ErrorCode::corrupt, "',' is missing");
+  expect(R"({"a": 1} x)", ErrorCode::corrupt, "follows");
+  expect(R"({"a": 01x})", ErrorCode::corrupt, "missing");
+  expect(R"({"a": "\x"})", ErrorCode::corrupt, "escape");
+  expect(R"({"a": "\u12"})", ErrorCode::corrupt, "four digits");
+  expect(R"([1])", ErrorCode::corrupt, "'{' is missing");
+}
+
+TEST(Jsonl, ChoosesMembersAndLabels) {
+  const Folder folder;
+  OpenOptions options = jsonl(folder.write("x.jsonl", "{\"a\":1,\"b\":2,\"c\":\"x\"}\n"));
+  options.columns = {"c", "a"};
+  options.label = "b";
+  const auto reader = open_records(options);
+  EXPECT_EQ(read_record(*reader, 0).fields[0].name, "c");
+  EXPECT_EQ(reader->label(0), 2);
+  options.columns = {"z"};
+  message_of(ErrorCode::invalid_argument, [&] { open_records(options); });
+}
+
+TEST(Jsonl, SurvivesEveryDamage) {
+  const Folder folder;
+  read_all_damages(
+      folder, "x.jsonl",
+      "{\"a\": [1, 2.5], \"b\": \"\\u00e9\\ud83d\\ude00\", \"c\": true}\n{\"a\":[]}\n",
+      jsonl(folder.path("x.jsonl")), 1000);
+}
+
+}  // namespace csv_tests
+}  // namespace trireme::records

@@ -1,0 +1,31 @@
+// A row of a CSV file (RFC 4180), cell by cell.
+#pragma once
+#include <trireme/records/damage.h>
+#include <string_view>
+
+namespace trireme::records {
+
+struct CsvCell {
+  std::string_view text;  // Without the quotes around it.
+  bool is_quoted = false;
+  bool has_escapes = false;  // "" in it stands for a quote.
+};
+
+class CsvRow {
+ public:
+  // `row` is without its end of line.
+  CsvRow(std::string_view row, char delimiter) : left_(row), delimiter_(delimiter) {}
+  // Gives the next cell; false behind the last. An empty row has one empty cell. Throws Damage for
+  // a quote at a wrong place.
+  bool next(CsvCell& cell);
+
+ private:
+  std::string_view left_;
+  char delimiter_;
+  bool is_at_end_ = false;
+};
+
+// Writes the cell's text without escapes to its own place. Returns the text.
+std::string_view unescape_in_place(const CsvCell& cell);
+
+}  // namespace trireme::records

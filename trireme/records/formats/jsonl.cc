@@ -1,0 +1,235 @@
+// JSON lines: a flat object in each line.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <trireme/records/formats.h>
+#include <algorithm>
+#include <cstring>
+#include <utility>
+#include "json_line.h"
+#include "text_rows.h"
+
+namespace trireme::records {
+namespace {
+
+CellType type_of_member(const JsonMember& member) {
+  if (member.kind == JsonKind::text) return CellType::text;
+  if (member.kind == JsonKind::boolean) return CellType::boolean;
+  return member.are_integers ? CellType::integer : CellType::real;
+}
+
+// Finds the types of the members that the lines have.
+class JsonScan {
+ public:
+  explicit JsonScan(const OpenOptions& options) : options_(options) {}
+
+  void file(uint32_t file, const Shards& shards, IndexContent& content) {
+    Scanner scanner = shards.scanner(file);
+    uint32_t number = 0;
+    for (uint64_t at = 0; at < scanner.size();) {
+      const std::string_view line = scanner.line(at);
+      ++number;
+      if (!trimmed(line).empty()) {
+        Entry entry{.offset = at, .bytes = line.size(), .file = file, .extra = number};
+        try {
+          take(line, entry);
+        } catch (Damage& damage) {
+          damage.what = fmt::format("line {}: {}", number, damage.what);
+          throw;
+        }
+        content.entries.push_back(entry);
+      }
+      at += line.size();
+    }
+  }
+
+  void finish(IndexContent& content) {
+    for (size_t i = 0; i < members_.size(); ++i)
+      members_[i].is_everywhere = seen_[i] == content.entries.size();
+    content.facts["columns"] = json_of_columns(members_);
+  }
+
+ private:
+  void take(std::string_view line, Entry& entry) {
+    std::vector<bool> here(members_.size());
+    int64_t longest_text = -1, longest_array = -1;
+    JsonMember member;
+    for (JsonLine object(line); object.next(member);) {
+      const size_t i = index_of(member, here);
+      if (here[i])
+        throw Damage(fmt::format("the member '{}' is there twice", member.name),
+                     "one value for each member");
+      here[i] = true;
+      ++seen_[i];
+      if (member.kind == JsonKind::numbers) longest_array = std::max(longest_array, member.count);
+      if (member.kind == JsonKind::text)
+        longest_text = std::max(longest_text, static_cast<int64_t>(member.raw.size()));
+      if (member.name == options_.label) entry.label = label_of(member);
+    }
+    entry.length = longest_array >= 0 ? longest_array : longest_text;
+    std::vector<std::string> needed = options_.columns;
+    if (!options_.label.empty()) needed.push_back(options_.label);
+    for (const std::string& name : needed) {
+      const auto found = std::ranges::find(members_, name, &TextColumn::name);
+      if (found == members_.end() || !here[static_cast<size_t>(found - members_.begin())])
+        throw Damage(fmt::format("there is no member '{}'", name), "a value for it",
+                     ErrorCode::invalid_argument);
+    }
+  }
+
+  static int64_t label_of(const JsonMember& member) {
+    const auto number = parse_cell<int64_t>(member.raw);
+    if (member.kind != JsonKind::number || !number)
+      throw Damage(fmt::format("the label '{}' is not a whole number", member.name),
+                   "labels as numbers", ErrorCode::invalid_argument);
+    return *number;
+  }
+
+  size_t index_of(const JsonMember& member, std::vector<bool>& here) {
+    const CellType type = type_of_member(member);
+    const bool is_array = member.kind == JsonKind::numbers;
+    const auto found = std::ranges::find(members_, member.name, &TextColumn::name);
+    if (found == members_.end()) {
+      constexpr size_t kMostMembers = 4096;
+      if (members_.size() == kMostMembers)
+        throw Damage(fmt::format("the lines have more than {} different members", kMostMembers),
+                     "objects with the same members", ErrorCode::unsupported);
+      members_.push_back({.name = std::string(member.name), .type = type, .is_array = is_array});
+      seen_.push_back(0);
+      here.push_back(false);
+      return members_.size() - 1;
+    }
+    const auto is_number = [](CellType each) {
+      return each == CellType::integer || each == CellType::real;
+    };
+    const bool fits = found->is_array == is_array &&
+                      (found->type == type || (is_number(found->type) && is_number(type)));
+    if (!fits)
+      throw Damage(
+          fmt::format("the member '{}' has another type than in the lines before", member.name),
+          "one type for each member", ErrorCode::invalid_argument);
+    if (type == CellType::real) found->type = CellType::real;
+    return static_cast<size_t>(found - members_.begin());
+  }
+
+  const OpenOptions& options_;
+  std::vector<TextColumn> members_;
+  std::vector<uint64_t> seen_;  // The number of lines that have the member.
+};
+
+class JsonlReader : public IndexedReader {
+ public:
+  JsonlReader(IndexedFiles files, std::vector<TextColumn> members)
+      : IndexedReader(std::move(files.shards), std::move(files.index), specs_of_columns(members)),
+        members_(std::move(members)) {}
+
+ protected:
+  void read_entry(const Entry& entry, Record& record) const override {
+    // A number takes two bytes of the line at least, and at most eight of the memory; texts take
+    // no more than in the line. Each value begins at a multiple of eight.
+    const uint64_t more = 5 * entry.bytes + 8 * (members_.size() + 1);
+    const auto [bytes, room] =
+        shards().read_with_room(entry.file, entry.offset, entry.bytes, more, record);
+    record.sizes.resize(members_.size());
+    record.fields.resize(members_.size());
+    auto left = room;
+    JsonMember member;
+    size_t expected = 0, found = 0;
+    for (JsonLine object({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+         object.next(member);) {
+      const size_t slot = slot_of(member.name, expected);
+      if (slot == members_.size()) continue;
+      expected = slot + 1;
+      Field& field = record.fields[slot];
+      if (!field.name.empty()) throw changed_line();
+      field = {.name = members_[slot].name, .dtype = dtype_of(members_[slot].type)};
+      fill(field, members_[slot], member, left, record.sizes[slot]);
+      if (members_[slot].is_array) field.shape = std::span(record.sizes).subspan(slot, 1);
+      ++found;
+    }
+    if (found < members_.size())
+      std::erase_if(record.fields, [](const Field& field) { return field.name.empty(); });
+  }
+  std::string name_of(const Entry& entry, int64_t) const override {
+    return fmt::format("line {}", entry.extra);
+  }
+
+ private:
+  static Damage changed_line() {
+    return Damage("the line is another one than when it was indexed",
+                  "trireme data index, if the change was meant");
+  }
+
+  // Lines mostly have their members in one order.
+  size_t slot_of(std::string_view name, size_t expected) const {
+    if (expected < members_.size() && members_[expected].name == name) return expected;
+    return static_cast<size_t>(std::ranges::find(members_, name, &TextColumn::name) -
+                               members_.begin());
+  }
+
+  // Takes the place of the value from `left`.
+  static void fill(Field& field, const TextColumn& column, const JsonMember& member,
+                   std::span<std::byte>& left, int64_t& count) {
+    const CellType type = type_of_member(member);
+    const bool fits =
+        column.is_array == (member.kind == JsonKind::numbers) &&
+        (type == column.type || (type == CellType::integer && column.type == CellType::real));
+    if (!fits) throw changed_line();
+    size_t bytes = 0;
+    if (type == CellType::text) {
+      field.encoded = true;
+      if (!member.has_escapes) {
+        field.bytes = std::as_bytes(std::span(member.raw));
+        return;
+      }
+      auto* const start = reinterpret_cast<char*>(left.data());
+      bytes = static_cast<size_t>(unescape_json(member.raw, start) - start);
+    } else if (type == CellType::boolean) {
+      left[0] = std::byte{member.raw == "true"};
+      bytes = 1;
+    } else {
+      count = member.count;
+      bytes = column.type == CellType::integer ? write_numbers_of<int64_t>(member, left)
+                                               : write_numbers_of<float>(member, left);
+    }
+    field.bytes = left.first(bytes);
+    left = left.subspan((bytes + 7) / 8 * 8);
+  }
+
+  template <typename T>
+  static size_t write_numbers_of(const JsonMember& member, std::span<std::byte> to) {
+    std::string_view raw = member.raw;
+    for (int64_t i = 0; i < member.count; ++i) {
+      const size_t end = std::min(raw.find(','), raw.size());
+      const auto number = parse_cell<T>(raw.substr(0, end));
+      if (!number)
+        throw Damage(fmt::format("the member '{}' has the number {}, which is too large",
+                                 member.name, raw.substr(0, std::min<size_t>(end, 40))),
+                     "a smaller number", ErrorCode::unsupported);
+      std::memcpy(to.data() + static_cast<size_t>(i) * sizeof(T), &*number, sizeof(T));
+      raw.remove_prefix(std::min(end + 1, raw.size()));
+    }
+    return static_cast<size_t>(member.count) * sizeof(T);
+  }
+
+  std::vector<TextColumn> members_;
+};
+
+}  // namespace
+
+SharedReader open_jsonl(const OpenOptions& options) {
+  JsonScan scan(options);
+  IndexedFiles files = index_files(
+      options, "jsonl", shards_of(options, "jsonl"),
+      {{"columns", options.columns}, {"label", options.label}},
+      [&](uint32_t file, const Shards& shards, IndexContent& content) {
+        scan.file(file, shards, content);
+      },
+      [&](IndexContent& content) { scan.finish(content); });
+  const auto all = columns_of_json(files.index->facts().at("columns"));
+  std::vector<TextColumn> chosen = options.columns.empty() ? all : std::vector<TextColumn>();
+  for (const std::string& name : options.columns)
+    chosen.push_back(*std::ranges::find(all, name, &TextColumn::name));
+  return std::make_shared<JsonlReader>(std::move(files), std::move(chosen));
+}
+
+}  // namespace trireme::records
