@@ -45,6 +45,18 @@ const std::vector<Format>& formats() {
        .path = "text files, plain, gzip or zstd",
        .ends = {".txt", ".txt.gz", ".txt.zst"},
        .open = open_lines},
+      {.name = "npy",
+       .about = "NumPy's arrays, of which a record is a part along the first dimension",
+       .path = "a .npz file, or .npy files, each of which is a field",
+       .options = {"label"},
+       .ends = {".npy", ".npz"},
+       .open = open_npy},
+      {.name = "tokens",
+       .about = "numbers of tokens in the files of llm.c and Megatron, or alone",
+       .path = "files .bin, with .idx files beside them for Megatron's",
+       .options = {"dtype", "block", "separator"},
+       .ends = {".idx"},
+       .open = open_tokens},
   };
   return all;
 }

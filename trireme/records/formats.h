@@ -13,6 +13,8 @@ SharedReader open_webdataset(const OpenOptions& options);
 SharedReader open_tfrecord(const OpenOptions& options);
 SharedReader open_csv(const OpenOptions& options);
 SharedReader open_jsonl(const OpenOptions& options);
+SharedReader open_npy(const OpenOptions& options);
+SharedReader open_tokens(const OpenOptions& options);
 SharedReader open_lines(const OpenOptions& options);
 
 }  // namespace trireme::records

@@ -1,0 +1,157 @@
+#include <numeric>
+
+#include "files.h"
+
+namespace trireme::records {
+namespace tokens_tests {
+
+template <typename T>
+std::string tokens_from(T first, int count) {
+  std::string bytes;
+  for (int i = 0; i < count; ++i) bytes += bytes_of_number(static_cast<T>(first + i));
+  return bytes;
+}
+
+std::string llmc_file(int32_t magic, int32_t count, const std::string& tokens) {
+  std::string header =
+      bytes_of_number(magic) + bytes_of_number<int32_t>(1) + bytes_of_number(count);
+  header.resize(1024, '\0');
+  return header + tokens;
+}
+
+struct Megatron {
+  std::vector<int32_t> lengths{3, 2, 4};
+  std::vector<int64_t> documents{0, 2, 3};
+  uint8_t type = 8;
+  int64_t shift = 0;  // Of all pointers.
+
+  std::string index() const {
+    std::string bytes = std::string("MMIDIDX\0\0", 9) + bytes_of_number<uint64_t>(1) +
+                        bytes_of_number(type) + bytes_of_number<uint64_t>(lengths.size()) +
+                        bytes_of_number<uint64_t>(documents.size());
+    for (const int32_t length : lengths) bytes += bytes_of_number(length);
+    int64_t at = shift;
+    for (const int32_t length : lengths) {
+      bytes += bytes_of_number(at);
+      at += int64_t{2} * length;
+    }
+    for (const int64_t document : documents) bytes += bytes_of_number(document);
+    return bytes;
+  }
+};
+
+OpenOptions tokens(const std::filesystem::path& path, int64_t block) {
+  OpenOptions options;
+  options.format = "tokens";
+  options.path = path;
+  options.block = block;
+  return options;
+}
+
+template <typename T>
+std::vector<T> tokens_of(const Reader& reader, int64_t index) {
+  return numbers_of<T>(read_record(reader, index).at("tokens"));
+}
+
+TEST(Tokens, GivesBlocksOfEachFileOfLlmc) {
+  const Folder folder;
+  folder.write("a.bin", llmc_file(20240520, 10, tokens_from<uint16_t>(0, 10)));
+  folder.write("b.bin", llmc_file(20240520, 7, tokens_from<uint16_t>(100, 7)));
+  const auto reader = open_records(tokens(folder.path(), 3));
+  ASSERT_EQ(reader->size(), 3 + 2);
+  EXPECT_EQ(tokens_of<uint16_t>(*reader, 0), (std::vector<uint16_t>{0, 1, 2, 3}));
+  EXPECT_EQ(tokens_of<uint16_t>(*reader, 2), (std::vector<uint16_t>{6, 7, 8, 9}));
+  EXPECT_EQ(tokens_of<uint16_t>(*reader, 3), (std::vector<uint16_t>{100, 101, 102, 103}));
+  EXPECT_EQ(tokens_of<uint16_t>(*reader, 4), (std::vector<uint16_t>{103, 104, 105, 106}));
+  EXPECT_EQ(reader->length(0), 4);
+  EXPECT_EQ(reader->fields()[0].shape, std::vector<int64_t>{4});
+  EXPECT_NE(reader->place(4).find("b.bin, record 1 at byte 1030"), std::string::npos)
+      << reader->place(4);
+  const auto wide = open_records(
+      tokens(folder.write("wide", llmc_file(20240801, 4, tokens_from<uint32_t>(70000, 4))), 3));
+  EXPECT_EQ(tokens_of<uint32_t>(*wide, 0).at(3), 70003U);
+}
+
+TEST(Tokens, ReadsNumbersAloneWithTheirType) {
+  const Folder folder;
+  OpenOptions options = tokens(folder.write("x.bin", tokens_from<int32_t>(5, 9)), 4);
+  EXPECT_NE(message_of(ErrorCode::invalid_argument, [&] { open_records(options); }).find("dtype"),
+            std::string::npos);
+  options.dtype = "int32";
+  const auto reader = open_records(options);
+  EXPECT_EQ(reader->size(), 2);
+  EXPECT_EQ(tokens_of<int32_t>(*reader, 1), (std::vector<int32_t>{9, 10, 11, 12, 13}));
+}
+
+TEST(Tokens, FindsDocumentsByTheirSeparator) {
+  const Folder folder;
+  std::string bytes;
+  for (const uint16_t token : {9, 1, 2, 9, 3, 9, 4, 5, 6}) bytes += bytes_of_number(token);
+  OpenOptions options = tokens(folder.write("x.bin", llmc_file(20240520, 9, bytes)), 0);
+  EXPECT_NE(
+      message_of(ErrorCode::invalid_argument, [&] { open_records(options); }).find("separator"),
+      std::string::npos);
+  options.separator = 9;
+  const auto reader = open_records(options);
+  ASSERT_EQ(reader->size(), 3);
+  EXPECT_EQ(tokens_of<uint16_t>(*reader, 1), (std::vector<uint16_t>{9, 3}));
+  EXPECT_EQ(tokens_of<uint16_t>(*reader, 2), (std::vector<uint16_t>{9, 4, 5, 6}));
+  EXPECT_EQ(reader->length(2), 4);
+}
+
+TEST(Tokens, ReadsDocumentsAndBlocksOfMegatron) {
+  const Folder folder;
+  folder.write("x.bin", tokens_from<uint16_t>(0, 9));
+  folder.write("x.idx", Megatron().index());
+  for (const char* const name : {"x.bin", "x.idx", "x"}) {
+    const auto documents = open_records(tokens(folder.path(name), 0));
+    ASSERT_EQ(documents->size(), 2);
+    EXPECT_EQ(tokens_of<uint16_t>(*documents, 0), (std::vector<uint16_t>{0, 1, 2, 3, 4}));
+    EXPECT_EQ(tokens_of<uint16_t>(*documents, 1), (std::vector<uint16_t>{5, 6, 7, 8}));
+    EXPECT_EQ(documents->length(1), 4);
+    EXPECT_NE(documents->place(1).find("x.bin, document 1 at byte 10"), std::string::npos);
+  }
+  const auto blocks = open_records(tokens(folder.path("x"), 4));
+  EXPECT_EQ(blocks->size(), 2);
+  EXPECT_EQ(tokens_of<uint16_t>(*blocks, 1), (std::vector<uint16_t>{4, 5, 6, 7, 8}));
+}
+
+TEST(Tokens, ChecksMegatronsIndexAsAWhole) {
+  const Folder folder;
+  folder.write("x.bin", tokens_from<uint16_t>(0, 9));
+  const auto expect = [&](const Megatron& wrong, ErrorCode code, std::string_view part) {
+    folder.write("x.idx", wrong.index());
+    const std::string message =
+        message_of(code, [&] { open_records(tokens(folder.path("x"), 0)); });
+    EXPECT_NE(message.find(part), std::string::npos) << message;
+    EXPECT_NE(message.find("x.idx"), std::string::npos) << message;
+  };
+  expect({.lengths = {3, 2, 5}}, ErrorCode::corrupt, "20 bytes");
+  expect({.lengths = {3, -2, 4}}, ErrorCode::corrupt, "sequence 1");
+  expect({.shift = 2}, ErrorCode::corrupt, "sequence 0 begins at byte 2");
+  expect({.documents = {0, 9, 3}}, ErrorCode::corrupt, "document 1");
+  expect({.documents = {0, 2}}, ErrorCode::corrupt, "document 1");
+  expect({.type = 6}, ErrorCode::unsupported, "type 6");
+}
+
+TEST(Tokens, NoticesACutFile) {
+  const Folder folder;
+  const std::string whole = llmc_file(20240520, 10, tokens_from<uint16_t>(0, 10));
+  const std::string file = folder.write("x.bin", whole.substr(0, whole.size() - 2));
+  const std::string message =
+      message_of(ErrorCode::corrupt, [&] { open_records(tokens(file, 3)); });
+  EXPECT_NE(message.find("says 10 tokens"), std::string::npos) << message;
+}
+
+TEST(Tokens, SurvivesEveryDamage) {
+  const Folder folder;
+  folder.write("x.bin", tokens_from<uint16_t>(0, 9));
+  read_all_damages(folder, "x.idx", Megatron().index(), tokens(folder.path("x.idx"), 0), 1000);
+  OpenOptions options = tokens(folder.path("y.bin"), 0);
+  options.separator = 3;
+  read_all_damages(folder, "y.bin", llmc_file(20240520, 10, tokens_from<uint16_t>(0, 10)),
+                   options);
+}
+
+}  // namespace tokens_tests
+}  // namespace trireme::records

@@ -1,0 +1,36 @@
+// A file of tokens: llm.c's, Megatron's, or numbers alone.
+#pragma once
+#include <trireme/plan/tensor_spec.h>
+#include <trireme/records/mapped_file.h>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace trireme::records {
+
+struct TokenFile {
+  std::string path;  // Of the tokens.
+  std::unique_ptr<MappedFile> tokens;
+  plan::DType dtype = plan::DType::uint16;
+  uint64_t token_bytes = 2;
+  uint64_t data = 0;   // Where the tokens begin.
+  uint64_t count = 0;  // Of tokens.
+  // Megatron's index. Document d has the tokens [begin of its first sequence, begin of the next
+  // document's).
+  std::unique_ptr<MappedFile> index;
+  uint64_t sequences = 0, documents = 0;
+  uint64_t pointers_at = 0, documents_at = 0;  // Places of the tables in the index.
+
+  // Throws Damage if one of the files became shorter.
+  void check() const;
+  // The first byte of a document's tokens, or the byte behind the last token.
+  uint64_t document_begin(uint64_t document) const;
+};
+
+// `dtype` is that of the options, for a file that has no header. Throws Error naming the file.
+TokenFile open_token_file(const std::filesystem::path& path, const std::string& dtype);
+
+// The token as a number.
+int64_t token_at(const TokenFile& file, uint64_t index);
+
+}  // namespace trireme::records

@@ -1,0 +1,245 @@
+// Tokens in memory-mapped files, as blocks or as documents.
+#include <fmt/format.h>
+#include <trireme/base/files.h>
+#include <trireme/records/formats.h>
+#include <algorithm>
+#include "indexed_files.h"
+#include "token_file.h"
+
+namespace trireme::records {
+namespace {
+
+class TokensReader : public Reader {
+ public:
+  TokensReader(std::vector<TokenFile> files, std::string content)
+      : files_(std::move(files)), content_(std::move(content)) {
+    fields_.push_back({.name = "tokens", .dtype = files_.front().dtype});
+  }
+  int64_t size() const override { return size_; }
+  const std::vector<FieldSpec>& fields() const override { return fields_; }
+  const std::string& content() const override { return content_; }
+  std::optional<int64_t> length(int64_t index) const override {
+    const Place at = find(index);
+    return static_cast<int64_t>(at.bytes / files_[at.file].token_bytes);
+  }
+  std::string place(int64_t index) const override {
+    const Place at = find(index);
+    return fmt::format("{}, {} {} at byte {}", files_[at.file].path, word_, at.number, at.offset);
+  }
+  void read(int64_t index, Record& record) const override {
+    const Place at = find(index);
+    record.clear();
+    const TokenFile& file = files_[at.file];
+    with_place([&] { return place(index); }, [&] { file.check(); });
+    record.sizes.push_back(static_cast<int64_t>(at.bytes / file.token_bytes));
+    record.fields.push_back({.name = "tokens",
+                             .bytes = file.tokens->bytes().subspan(at.offset, at.bytes),
+                             .dtype = file.dtype,
+                             .shape = record.sizes});
+  }
+
+ protected:
+  struct Place {
+    size_t file = 0;
+    uint64_t number = 0;  // In the file.
+    uint64_t offset = 0, bytes = 0;
+  };
+  // The place of a record in its file.
+  virtual Place place_of(size_t file, uint64_t number) const = 0;
+  void set_word(std::string_view word) { word_ = word; }
+  void add_records(uint64_t count) {
+    first_.push_back(size_);
+    size_ += static_cast<int64_t>(count);
+  }
+  void set_shape(std::vector<int64_t> shape) { fields_[0].shape = std::move(shape); }
+  const TokenFile& file_at(size_t file) const { return files_[file]; }
+  size_t file_count() const { return files_.size(); }
+
+ private:
+  Place find(int64_t index) const {
+    require_record(index, size_);
+    const auto file =
+        static_cast<size_t>(std::ranges::upper_bound(first_, index) - first_.begin() - 1);
+    return place_of(file, static_cast<uint64_t>(index - first_[file]));
+  }
+
+  std::vector<TokenFile> files_;
+  std::string content_;
+  std::string_view word_ = "record";
+  std::vector<int64_t> first_;  // The number of each file's first record.
+  int64_t size_ = 0;
+  std::vector<FieldSpec> fields_;
+};
+
+// Record i of a file has the tokens [i * block, (i + 1) * block], so that the last token is the
+// target of the one before. No block reaches into the next file.
+class BlocksReader : public TokensReader {
+ public:
+  BlocksReader(std::vector<TokenFile> files, std::string content, int64_t block)
+      : TokensReader(std::move(files), std::move(content)), block_(static_cast<uint64_t>(block)) {
+    for (size_t file = 0; file < file_count(); ++file)
+      add_records(file_at(file).count == 0 ? 0 : (file_at(file).count - 1) / block_);
+    set_shape({block + 1});
+  }
+
+ protected:
+  Place place_of(size_t file, uint64_t number) const override {
+    const uint64_t bytes = file_at(file).token_bytes;
+    return {.file = file,
+            .number = number,
+            .offset = file_at(file).data + number * block_ * bytes,
+            .bytes = (block_ + 1) * bytes};
+  }
+
+ private:
+  uint64_t block_;
+};
+
+class MegatronDocuments : public TokensReader {
+ public:
+  MegatronDocuments(std::vector<TokenFile> files, std::string content)
+      : TokensReader(std::move(files), std::move(content)) {
+    set_word("document");
+    for (size_t file = 0; file < file_count(); ++file) add_records(file_at(file).documents);
+  }
+
+ protected:
+  Place place_of(size_t file, uint64_t number) const override {
+    const uint64_t begin = file_at(file).document_begin(number);
+    return {.file = file,
+            .number = number,
+            .offset = begin,
+            .bytes = file_at(file).document_begin(number + 1) - begin};
+  }
+};
+
+// Documents that begin with a token, as the index has found them.
+class SeparatedDocuments : public TokensReader {
+ public:
+  SeparatedDocuments(std::vector<TokenFile> files, std::shared_ptr<const Index> index)
+      : TokensReader(std::move(files), index->content()), index_(std::move(index)) {
+    set_word("document");
+    const auto entries = index_->entries();
+    for (uint32_t file = 0; file < file_count(); ++file) {
+      const auto [first, last] = std::ranges::equal_range(entries, file, {}, &Entry::file);
+      first_entry_.push_back(static_cast<size_t>(first - entries.begin()));
+      add_records(static_cast<uint64_t>(last - first));
+    }
+  }
+
+ protected:
+  Place place_of(size_t file, uint64_t number) const override {
+    const Entry& entry = index_->entries()[first_entry_[file] + number];
+    return {.file = file, .number = number, .offset = entry.offset, .bytes = entry.bytes};
+  }
+
+ private:
+  std::shared_ptr<const Index> index_;
+  std::vector<size_t> first_entry_;
+};
+
+IndexContent find_documents(const std::vector<TokenFile>& files, int64_t separator) {
+  IndexContent content;
+  for (uint32_t number = 0; number < files.size(); ++number) {
+    const TokenFile& file = files[number];
+    uint64_t begin = 0;
+    const auto add = [&](uint64_t end) {
+      if (end == begin) return;
+      content.entries.push_back({.offset = file.data + begin * file.token_bytes,
+                                 .bytes = (end - begin) * file.token_bytes,
+                                 .length = static_cast<int64_t>(end - begin),
+                                 .file = number});
+      begin = end;
+    };
+    for (uint64_t i = 0; i < file.count; ++i)
+      if (token_at(file, i) == separator) add(i);
+    add(file.count);
+    with_place([&] { return file.path; }, [&] { file.check(); });
+  }
+  return content;
+}
+
+std::vector<FileIdentity> identities_of_tokens(const std::vector<TokenFile>& files) {
+  std::vector<FileIdentity> all;
+  for (const TokenFile& file : files)
+    with_place([&] { return file.path; },
+               [&] {
+                 all.push_back(file.tokens->file().identity());
+                 if (file.index) all.push_back(file.index->file().identity());
+               });
+  return all;
+}
+
+std::vector<TokenFile> open_token_files(const DataFiles& files, const std::string& dtype) {
+  std::vector<TokenFile> opened;
+  for (size_t i = 0; i < files.names.size(); ++i) {
+    opened.push_back(open_token_file(files.path_of(i), dtype));
+    if (opened[i].dtype != opened[0].dtype)
+      throw Error(ErrorCode::invalid_argument, "data",
+                  fmt::format("{} has tokens of {}, but {} of {}", opened[i].path,
+                              plan::to_string(opened[i].dtype), opened[0].path,
+                              plan::to_string(opened[0].dtype)),
+                  "files with one type of tokens");
+    if (!opened[i].index != !opened[0].index)
+      throw Error(ErrorCode::invalid_argument, "data",
+                  fmt::format("only one of {} and {} has an index of Megatron beside it",
+                              opened[0].path, opened[i].path),
+                  "files of one kind");
+  }
+  return opened;
+}
+
+// A prefix of Megatron's means the files PREFIX.bin and PREFIX.idx.
+DataFiles files_of_tokens(const OpenOptions& options) {
+  if (!path_exists(options.path) && path_exists(options.path + ".idx"))
+    return find_files(options.path + ".bin");
+  static constexpr std::string_view kEnd[] = {".bin"};
+  return find_files(options.path, kEnd);
+}
+
+}  // namespace
+
+SharedReader open_tokens(const OpenOptions& options) {
+  const std::string& dtype = options.dtype;
+  if (!dtype.empty() && dtype != "uint16" && dtype != "uint32" && dtype != "int32")
+    throw Error(ErrorCode::invalid_argument, "data",
+                fmt::format("the type of the tokens is '{}'", dtype), "uint16, uint32 or int32");
+  DataFiles names = files_of_tokens(options);
+  std::vector<TokenFile> files = open_token_files(names, dtype);
+  const bool has_documents = files[0].index != nullptr;
+  const std::vector<FileIdentity> identities = identities_of_tokens(files);
+  const Json about{{"block", options.block}, {"dtype", plan::to_string(files[0].dtype)}};
+  std::shared_ptr<const TokensReader> reader;
+  if (options.block > 0) {
+    reader = std::make_shared<BlocksReader>(
+        std::move(files), content_of("tokens", about, identities), options.block);
+  } else if (has_documents) {
+    reader = std::make_shared<MegatronDocuments>(std::move(files),
+                                                 content_of("tokens", about, identities));
+  } else if (options.separator) {
+    IndexRequest request{.format = "tokens",
+                         .files = names,
+                         .options = {{"dtype", dtype}, {"separator", *options.separator}},
+                         .folder = options.index_dir,
+                         .make_anew = options.make_index_anew};
+    request.identities = [&] {
+      std::vector<FileIdentity> named = identities;
+      for (size_t i = 0; i < named.size(); ++i) named[i].name = names.names[i];
+      return named;
+    };
+    request.make = [&] { return find_documents(files, *options.separator); };
+    auto index = open_index(request);
+    reader = std::make_shared<SeparatedDocuments>(std::move(files), std::move(index));
+  } else {
+    throw Error(ErrorCode::invalid_argument, "data",
+                fmt::format("{} does not tell where its documents begin", files[0].path),
+                "a block of so many tokens, or the separator with which each document begins");
+  }
+  if (reader->size() == 0)
+    throw Error(ErrorCode::invalid_argument, "data",
+                fmt::format("'{}' has no record", options.path),
+                "more tokens, or a smaller block");
+  return reader;
+}
+
+}  // namespace trireme::records
