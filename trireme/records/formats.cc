@@ -57,6 +57,11 @@ const std::vector<Format>& formats() {
        .options = {"dtype", "block", "separator"},
        .ends = {".idx"},
        .open = open_tokens},
+      {.name = "lmdb",
+       .about = "the keys and values of an LMDB database",
+       .path = "the folder of data.mdb, or the file",
+       .ends = {".mdb", ".lmdb"},
+       .open = open_lmdb},
   };
   return all;
 }
