@@ -1,7 +1,8 @@
-// `trireme data`: checks how a run used its data, without LibTorch.
+// `trireme data`: the files of a data set, and how a run used its data, without LibTorch.
 #include <fmt/format.h>
 #include <trireme/base/error.h>
 #include <trireme/cli/commands.h>
+#include <trireme/cli/data_files_commands.h>
 #include <trireme/train/ledger_audit.h>
 
 namespace trireme::cli {
@@ -22,8 +23,11 @@ int audit(const std::vector<std::string>& runs, bool json) {
 }  // namespace
 
 void add_data(Command app) {
-  Command command = app.subcommand("data", "Check how a run used its data");
-  command.examples({"trireme data audit runs/digits-20260131-101500"});
+  Command command = app.subcommand(
+      "data", "Index, check and show the files of a data set, and check how a run used them");
+  command.examples(
+      {"trireme data head train.csv --count 2", "trireme data audit runs/digits-20260131-101500"});
+  add_data_files(command);
   Command audit_command = command.subcommand(
       "audit",
       "Prove from a run's logs that each sample of each finished epoch was used exactly once");

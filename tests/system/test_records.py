@@ -1,0 +1,213 @@
+"""`trireme data index`, `verify` and `head`: files that each format's own package has written give
+what was written, and damage is named."""
+
+import csv
+import gzip
+import hashlib
+import io
+import json
+import shutil
+import unittest
+
+import lmdb
+import numpy as np
+import webdataset
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from PIL import Image
+from tensorboard.summary.writer.record_writer import RecordWriter
+
+from support import TRIREME, SystemTest
+
+
+def example_class():
+    """tf.train.Example, described as TensorFlow's example.proto and feature.proto do."""
+    file = descriptor_pb2.FileDescriptorProto(name="example.proto", package="t", syntax="proto3")
+    kinds = {"BytesList": "BYTES", "FloatList": "FLOAT", "Int64List": "INT64"}
+    field = descriptor_pb2.FieldDescriptorProto
+    for name, kind in kinds.items():
+        file.message_type.add(name=name).field.add(name="value", number=1, label=3,
+                                                   type=getattr(field, f"TYPE_{kind}"))
+    feature = file.message_type.add(name="Feature")
+    feature.oneof_decl.add(name="kind")
+    for number, name in enumerate(kinds, start=1):
+        feature.field.add(name=f"{kinds[name].lower()}_list", number=number, label=1, type=11,
+                          type_name=f".t.{name}", oneof_index=0)
+    features = file.message_type.add(name="Features")
+    entry = features.nested_type.add(name="FeatureEntry")
+    entry.options.map_entry = True
+    entry.field.add(name="key", number=1, label=1, type=9)
+    entry.field.add(name="value", number=2, label=1, type=11, type_name=".t.Feature")
+    features.field.add(name="feature", number=1, label=3, type=11,
+                       type_name=".t.Features.FeatureEntry")
+    file.message_type.add(name="Example").field.add(name="features", number=1, label=1, type=11,
+                                                    type_name=".t.Features")
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("t.Example"))
+
+
+def jpeg(number):
+    file = io.BytesIO()
+    Image.fromarray(np.full((8, 8, 3), number * 20, np.uint8)).save(file, "JPEG")
+    return file.getvalue()
+
+
+def sha256(content):
+    return hashlib.sha256(content).hexdigest()
+
+
+class Records(SystemTest):
+    def data(self, command, path, *words, code=0):
+        actual, out, err = self.run_to_end(TRIREME, "data", command, path, *words)
+        self.assertEqual(actual, code, out + err)
+        return out + err
+
+    def head(self, path, *words):
+        return json.loads(self.data("head", path, "--json", "--count", "1000", *words))
+
+    def values(self, path, field, *words):
+        fields = [record["fields"][field] for record in self.head(path, *words)]
+        return [one["text"] if "text" in one else one["values"] for one in fields]
+
+    def test_webdataset_shards(self):
+        for number in range(2):
+            file = f"{self.folder}/s-{number:04}.tar{'.gz' if number else ''}"
+            with webdataset.TarWriter(file) as writer:
+                for i in range(3):
+                    writer.write({"__key__": f"{number}/{i:06}" + "k" * 120 * i, "jpg": jpeg(i),
+                                  "cls": 10 * number + i, "json": {"id": i},
+                                  "npy": np.arange(i + 2, dtype=np.float32)})
+        records = self.head(self.folder / "s-{0000..0001}.tar*")
+        self.assertEqual([record["label"] for record in records], [0, 1, 2, 10, 11, 12])
+        for i, record in enumerate(records):
+            fields, i = record["fields"], i % 3
+            self.assertEqual(fields["jpg"]["sha256"], sha256(jpeg(i)))
+            self.assertEqual(json.loads(fields["json"]["text"]), {"id": i})
+            self.assertEqual(fields["npy"]["values"], list(range(i + 2)))
+            self.assertTrue(fields["__key__"]["text"].endswith(f"{i:06}" + "k" * 120 * i))
+        self.assertIn("6 records, 0 bad", self.data("verify", self.folder / "s-*.tar*"))
+
+    def test_a_shard_of_pickles_is_refused(self):
+        with webdataset.TarWriter(f"{self.folder}/x.tar") as writer:
+            writer.write({"__key__": "a", "pyd": {"x": 1}})
+        self.assertIn("a.pyd", self.data("index", self.folder / "x.tar", code=2))
+
+    def test_tfrecords(self):
+        example = example_class()
+        file = self.folder / "x.tfrecord"
+        with open(file, "wb") as out:
+            writer = RecordWriter(out)
+            for i in range(3):
+                record = example()
+                feature = record.features.feature
+                feature["image"].bytes_list.value.append(jpeg(i))
+                feature["label"].int64_list.value.append(i - 1)
+                feature["box"].float_list.value.extend([0.5 * i, 2])
+                feature["words"].bytes_list.value.extend([b"a", b"b"])
+                writer.write(record.SerializeToString())
+        self.assertEqual(self.values(file, "label"), [[-1], [0], [1]])
+        self.assertEqual(self.values(file, "box"), [[0, 2], [0.5, 2], [1, 2]])
+        self.assertEqual(self.values(file, "words.1"), ["b", "b", "b"])
+        self.assertEqual(self.head(file)[2]["fields"]["image"]["sha256"], sha256(jpeg(2)))
+        content = bytearray(file.read_bytes())
+        content[len(content) // 2] ^= 1
+        file.write_bytes(content)
+        self.data("index", file)
+        bad = json.loads(self.data("verify", file, "--json", code=1))["bad"]
+        self.assertEqual(len(bad), 1)
+        self.assertIn("x.tfrecord, record 1 at byte", bad[0])
+        self.assertIn("CRC-32C", bad[0])
+
+    def test_arrays_of_numpy(self):
+        x = np.arange(12, dtype=np.float32).reshape(3, 2, 2)
+        y = np.array([5, 6, 7])
+        folder = self.folder / "arrays"
+        folder.mkdir()
+        np.save(folder / "x.npy", x)
+        np.save(folder / "y.npy", y)
+        np.savez(self.folder / "plain.npz", x=x, y=y)
+        np.savez_compressed(self.folder / "packed.npz", x=x, y=y)
+        for path in (folder, self.folder / "plain.npz", self.folder / "packed.npz"):
+            self.assertEqual(self.values(path, "x"), x.reshape(3, 4).tolist())
+            self.assertEqual([record["label"] for record in self.head(path, "--label", "y")],
+                             [5, 6, 7])
+            self.data("verify", path)
+        np.save(folder / "objects.npy", np.array([{}, {}, {}]), allow_pickle=True)
+        self.assertIn("never unpickled", self.data("head", folder, code=2))
+        np.save(folder / "objects.npy", np.asfortranarray(x))
+        self.assertIn("ascontiguousarray", self.data("head", folder, code=2))
+
+    def test_lmdb(self):
+        folder = self.folder / "db"
+        with lmdb.open(str(folder), map_size=1 << 24) as database:
+            with database.begin(write=True) as transaction:
+                for i in reversed(range(4)):
+                    transaction.put(f"{i:04}".encode(), jpeg(i) if i < 3 else b"text")
+        records = self.head(folder, "--format", "lmdb")
+        self.assertEqual([record["fields"]["key"]["text"] for record in records],
+                         ["0000", "0001", "0002", "0003"])
+        self.assertEqual(records[2]["fields"]["image"]["sha256"], sha256(jpeg(2)))
+        self.assertEqual(records[3]["fields"]["value"]["text"], "text")
+
+    def test_csv_and_json_lines(self):
+        rows = [["plain", 1, 0.5], ['a, "b"', -2, 1e10], ["two\nlines", 3, -0.25], ["é", 4, 0]]
+        file = self.folder / "x.csv"
+        with open(file, "w", newline="") as out:
+            writer = csv.writer(out)
+            writer.writerow(["name", "count", "weight"])
+            writer.writerows(rows)
+        self.assertEqual(self.values(file, "name"), [row[0] for row in rows])
+        self.assertEqual(self.values(file, "count"), [[row[1]] for row in rows])
+        self.assertEqual(self.values(file, "weight"), [[row[2]] for row in rows])
+        with gzip.open(self.folder / "x.jsonl.gz", "wt") as out:
+            for name, count, weight in rows:
+                out.write(json.dumps({"name": name, "count": count, "list": [weight, 1]}) + "\n")
+        file = self.folder / "x.jsonl.gz"
+        self.assertEqual(self.values(file, "name"), [row[0] for row in rows])
+        self.assertEqual(self.values(file, "list"), [[row[2], 1] for row in rows])
+
+    def test_image_folders(self):
+        for i, name in enumerate(("dog", "cat")):
+            (self.folder / "images" / name).mkdir(parents=True)
+            (self.folder / "images" / name / "0.jpg").write_bytes(jpeg(i))
+        records = self.head(self.folder / "images")
+        self.assertEqual([record["label"] for record in records], [0, 1])
+        self.assertEqual(records[0]["fields"]["image"]["sha256"], sha256(jpeg(1)))
+        self.assertIn("2 classes: cat, dog", self.data("index", self.folder / "images"))
+
+    def test_tokens_of_llmc(self):
+        header = np.zeros(256, np.int32)
+        header[:3] = 20240520, 1, 100
+        tokens = np.arange(100, dtype=np.uint16)
+        file = self.folder / "train.bin"
+        file.write_bytes(header.tobytes() + tokens.tobytes())
+        words = ("--format", "tokens", "--block", "8")
+        self.assertEqual(self.values(file, "tokens", *words),
+                         [list(range(i * 8, i * 8 + 9)) for i in range(12)])
+
+    def test_an_index_is_made_once_and_notices_changes(self):
+        file = self.folder / "x.txt"
+        file.write_text("one\ntwo\n")
+        self.data("index", file)
+        before = json.loads(self.data("index", file, "--json"))
+        other = self.folder / "other"
+        other.mkdir()
+        shutil.copy(file, other)
+        self.assertEqual(json.loads(self.data("index", other / "x.txt", "--json")), before)
+        file.write_text("one\nTWO\n")
+        self.assertIn("trireme data index", self.data("head", file, code=1))
+        self.data("index", file)
+        self.assertEqual(self.values(file, "text"), ["one", "TWO"])
+
+    def test_wrong_words_are_refused(self):
+        file = self.folder / "x.txt"
+        file.write_text("one\n")
+        for words, part in ((("--format", "line"), "did you mean lines?"),
+                            (("--delimiter", ";"), "no option delimiter"),
+                            (("--memory", "7"), "memory")):
+            self.assertIn(part, self.data("head", file, *words, code=2))
+        self.assertIn("does not exist", self.data("head", self.folder / "none.txt", code=2))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
