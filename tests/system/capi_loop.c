@@ -81,7 +81,8 @@ int main(int argc, char** argv) {
   if (!code) code = failed(trireme_barrier(world));
   if (code) return code;
   if (rank == 0)
-    printf("{\"slope\": %.12f, \"offset\": %.12f, \"ranks\": %d, \"last\": %.0f, \"largest\": %.0f}\n",
+    printf("{\"slope\": %.12f, \"offset\": %.12f, \"ranks\": %d, \"last\": %.0f, "
+           "\"largest\": %.0f}\n",
            parameters[0], parameters[1], (int)size, ranks[size - 1], mine);
   trireme_gradients_free(gradients);
   code = failed(trireme_world_leave(world));

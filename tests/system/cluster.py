@@ -49,7 +49,8 @@ class Cluster:
             cwd=self.test.folder, stdout=output, stderr=output, stdin=subprocess.DEVNULL,
             start_new_session=True,
             env=environment(OMP_NUM_THREADS="1", TRIREME_JOB_TOKEN="a token of this test",
-                            TRIREME_HOST=f"host{self.host_of(task)}", **self.variables_of(role, index)))
+                            TRIREME_HOST=f"host{self.host_of(task)}",
+                            **self.variables_of(role, index)))
         self.test.started.append(process)
         self.tasks[task] = process
         self.starts[task] = self.starts.get(task, 0) + 1

@@ -93,7 +93,8 @@ class ElasticTest(SystemTest):
     def wait_until_whole(self, job, size, after):
         """Waits until `size` workers commit steps in a generation after `after`; returns it."""
         self.wait_for(job, lambda: any(c["generation"] > after and
-                                       len(c["shares"]) * self.unit == size for c in self.commits()), f"{size} workers continue")
+                                       len(c["shares"]) * self.unit == size
+                                       for c in self.commits()), f"{size} workers continue")
         return self.generation()
 
     def end(self, job, seconds=30):

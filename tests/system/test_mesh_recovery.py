@@ -1,5 +1,5 @@
-"""Elastic jobs whose workers have parts of a model. A lost part comes from a worker that has it too;
-if there is none, from a copy in the memory of another worker, or all go back to the newest
+"""Elastic jobs whose workers have parts of a model. A lost part comes from a worker that has it
+too; if there is none, from a copy in the memory of another worker, or all go back to the newest
 checkpoint."""
 
 import os
@@ -118,7 +118,8 @@ class MeshRecovery(ElasticTest):
         run = self.folder / "told"
         code, out, err = self.run_to_end(
             TRIREME, "train", DIGITS, *MODEL, *STEPS, *STAGES, *CHECKPOINTS, *PATIENT, "--elastic",
-            "2:2", "--inject", "kill:rank=1@step=33", "--set", f"run.dir={run}", timeout=2 * PATIENCE)
+            "2:2", "--inject", "kill:rank=1@step=33", "--set", f"run.dir={run}",
+            timeout=2 * PATIENCE)
         self.assertEqual(code, 0, out + err)
         self.assertRegex(out + err, r"1 of the 2 parts of the state after step 3\d was lost with "
                                     r".*all go back to the newest checkpoint")

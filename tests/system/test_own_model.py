@@ -78,9 +78,9 @@ class OwnModel(SystemTest):
     def test_a_library_whose_names_are_not_used_does_no_harm(self):
         code, out, err = self.run_to_end(
             TRIREME, "train", WAVES, "--set", f"model.library={LIBRARY}", "--set", "model.name=mlp",
-            "--set", "data.name=digits", "--set", "loss.name=cross_entropy", "--set", "train.metrics=none", "--set",
-            "early_stop.measure=loss", "--set",
-            "train.epochs=1", "--set", f"run.dir={self.folder}/mlp", timeout=60)
+            "--set", "data.name=digits", "--set", "loss.name=cross_entropy", "--set",
+            "train.metrics=none", "--set", "early_stop.measure=loss", "--set", "train.epochs=1",
+            "--set", f"run.dir={self.folder}/mlp", timeout=60)
         self.assertEqual(code, 0, out + err)
 
 

@@ -143,8 +143,8 @@ class WorkersInACluster(ServerTest):
         config = {"cluster": {"worker": ["127.0.0.1:9", "127.0.0.1:8"]},
                   "task": {"type": "worker", "index": 0}}
         env = environment(TF_CONFIG=json.dumps(config))
-        self.assert_refused((TRIREME, "train", DIGITS, "--fresh"), 2, "--fresh in a job of a cluster",
-                            env=env)
+        self.assert_refused((TRIREME, "train", DIGITS, "--fresh"), 2,
+                            "--fresh in a job of a cluster", env=env)
         self.assert_refused((TRIREME, "train", DIGITS, "--elastic", "1:2"), 2, "without run.dir",
                             env=env)
 

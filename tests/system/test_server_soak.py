@@ -83,7 +83,8 @@ class ServerSoak(SystemTest):
         name = f"run{number}"
         job = self.start(TRIREME, "train", DIGITS, *SMALL, *SERVERS, *RULES, *more, "--ps", "3",
                          "--workers", "3", "--chief", "--evaluator", "--set",
-                         f"ps.consistency={mode}", "--set", f"train.epochs={EPOCHS}", "--set", f"run.dir={self.folder / name}",
+                         f"ps.consistency={mode}", "--set", f"train.epochs={EPOCHS}", "--set",
+                         f"run.dir={self.folder / name}",
                          "--report", self.folder / f"{name}.json")
         output = Lines(job)
         wait_until(lambda: self.steps_logged(name) > 3, 60, "the first steps")

@@ -131,7 +131,8 @@ class WrittenLoops(SystemTest):
             self.assertEqual(report["world_size"], processes)
             self.assertFalse(report["stopped"])
             self.assertEqual([step["step"] for step in events["step"]], list(range(1, 25)))
-            self.assertEqual([step["epoch"] for step in events["step"]], [i // 6 for i in range(24)])
+            self.assertEqual([step["epoch"] for step in events["step"]],
+                             [i // 6 for i in range(24)])
             self.assertEqual(sum(step["samples"] for step in events["step"]), 4 * 103)
             self.assertEqual(len({step["learning_rate"] for step in events["step"]}), 6)
             self.assertEqual(len(events["scalars"]), 24)

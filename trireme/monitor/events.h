@@ -48,7 +48,7 @@ struct SkipRecord {
 struct EvalRecord {
   int64_t step = 0, epoch = 0;  // The newest step and its epoch, counted as in StepRecord.
   double loss = 0, accuracy = 0;
-  int64_t samples = 0;  // 0: unknown.
+  int64_t samples = 0;                         // 0: unknown.
   std::map<std::string, double> metrics = {};  // The programme's own, by name.
 };
 // Values of the programme's own after a step, by name, such as "critic/loss".

@@ -30,9 +30,9 @@ void EarlyStop::take(const monitor::EvalRecord& found) {
   if (found.step <= newest_step_) return;
   newest_step_ = found.step;
   const double value = measure_.value_in(found);
-  const bool improves = std::isfinite(value) &&
-                        (std::isnan(best_) ||
-                         measure_.is_better(value, best_, options_.minimum_change));
+  const bool improves =
+      std::isfinite(value) &&
+      (std::isnan(best_) || measure_.is_better(value, best_, options_.minimum_change));
   without_improvement_ = improves ? 0 : without_improvement_ + 1;
   if (!improves) return;
   best_ = value;

@@ -105,10 +105,9 @@ bool Evaluator::evaluate_next(bool ending) {
     best_.drop(*taken);
     return true;
   }
-  const EvaluatedCheckpoint evaluated{
-      *next,
-      {next->step, epoch_, evaluation->loss, evaluation->accuracy, evaluation->samples,
-       evaluation->metrics}};
+  const EvaluatedCheckpoint evaluated{*next,
+                                      {next->step, epoch_, evaluation->loss, evaluation->accuracy,
+                                       evaluation->samples, evaluation->metrics}};
   curve_.add(evaluated);
   const auto* const best = curve_.best();
   const bool is_best = best && best->checkpoint == *next;

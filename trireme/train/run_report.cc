@@ -90,8 +90,8 @@ void RunReport::complete(const Progress& progress, const RunLength& length, Gene
   result_.rank = group.rank();
 }
 
-void RunReport::add_evaluator(Group& group, const EvaluatorWatch& evaluator,
-                              bool user_wants_stop, bool stopped_early) {
+void RunReport::add_evaluator(Group& group, const EvaluatorWatch& evaluator, bool user_wants_stop,
+                              bool stopped_early) {
   Report& report = result_.report;
   constexpr int64_t kUser = 1, kEvaluator = 2, kChief = 4;
   const bool is_chief = setting_.leads_worker && setting_.world.identity().is_chief;
