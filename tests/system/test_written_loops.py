@@ -5,6 +5,8 @@ import json
 import signal
 import unittest
 
+import torch
+from safetensors.torch import load_file
 from support import BIN, ROOT, TRIREME, SystemTest, environment, wait_until
 
 PROGRAMME = BIN / "written_loops"
@@ -65,9 +67,64 @@ class WrittenLoops(SystemTest):
     def test_metrics_count_each_sample_once(self):
         self.assert_same("evaluated", 1e-12, at_least=7)
 
+    def assert_joined(self, name, at_least, processes, **variables):
+        """The ranks together give what a process alone does with the batches of all of them."""
+        lines = []
+        for count in (1, processes):
+            own = {key: f"{folder}-{count}" if "/" in str(folder) else str(folder)
+                   for key, folder in variables.items()}
+            words = (PROGRAMME, name)
+            if count > 1:
+                words = (TRIREME, "launch", "--workers", count, "--", *words)
+            code, out, err = self.run_to_end(*words, timeout=90, env=environment(
+                OMP_NUM_THREADS="1", TEST_RANKS=str(processes), **own))
+            self.assertEqual(code, 0, f"{name}, {count} processes\n{out}\n{err}")
+            lines.append([json.loads(line[line.index("{"):]) for line in out.splitlines()
+                          if line.endswith("}")])
+        self.assertGreaterEqual(len(lines[0]), at_least)
+        self.assertEqual(len(lines[0]), len(lines[1]))
+        for one, other in zip(*lines):
+            for key, value in one.items():
+                self.assertAlmostEqual(other[key], value, delta=1e-9 * max(1, abs(value)),
+                                       msg=key)
+
     def test_ranks_with_unequal_numbers_of_batches(self):
-        lines = self.lines_of("join", 3)
-        self.assertEqual(len(lines), 2)
+        for processes in (2, 3):
+            for reverse in (0, 1):
+                with self.subTest(processes=processes, reverse=reverse):
+                    self.assert_joined("join", 2, processes, TEST_REVERSED=reverse)
+                    self.assert_joined("joined_closures", 1, processes, TEST_REVERSED=reverse)
+
+    def test_two_optimizers_a_record_and_checkpoints_with_unequal_numbers_of_batches(self):
+        for processes in (2, 3):
+            for reverse in (0, 1):
+                with self.subTest(processes=processes, reverse=reverse):
+                    folder = self.folder / f"{processes}-{reverse}"
+                    self.assert_joined("joined_gan", 2, processes, TEST_REVERSED=reverse,
+                                       TEST_FOLDER=folder / "c", TEST_RECORD=folder / "r")
+                    self.assert_same_files(folder, processes)
+
+    def assert_same_files(self, folder, processes):
+        (alone, events), (report, found) = (self.recorded(folder / f"r-{count}")
+                                            for count in (1, processes))
+        self.assertEqual(report["steps"], 2 * 2 * processes)
+        for one, other in zip(alone["loss_history"], report["loss_history"], strict=True):
+            self.assertAlmostEqual(one, other, delta=1e-9)
+        for one, other in zip(events["scalars"], found["scalars"], strict=True):
+            self.assertEqual(one["step"], other["step"])
+            self.assertEqual(one["values"].keys(), other["values"].keys())
+        self.assertEqual({step["learning_rate"] for step in found["step"]}, {0.02})
+        saves = [sorted((folder / f"c-{count}").glob("step-*")) for count in (1, processes)]
+        self.assertEqual([save.name for save in saves[0]], [save.name for save in saves[1]])
+        self.assertGreaterEqual(len(saves[0]), 2)
+        for one, other in zip(*saves):
+            for kind in ("model", "optimizer"):
+                tensors, others = (load_file(save / f"{kind}.safetensors")
+                                   for save in (one, other))
+                for name in tensors.keys() - {"random"}:
+                    if "random" not in name:
+                        self.assertTrue(torch.allclose(tensors[name], others[name], rtol=1e-9),
+                                        f"{name} of {other}")
 
     def test_ranks_draw_other_numbers_and_rank_0_those_of_a_process_alone(self):
         drawn = {line["rank"]: line["drawn"] for line in self.lines_of("noise", 3)}
@@ -147,6 +204,21 @@ class WrittenLoops(SystemTest):
         for processes in (2, 3):
             for one, other in zip(losses[1], losses[processes]):
                 self.assertAlmostEqual(one, other, delta=1e-9)
+
+    def test_a_record_with_more_steps_than_commits_goes_on_from_its_own_step(self):
+        for processes, words in ((1, ()), (3, ("--elastic", "2:3", "--inject",
+                                               "kill:rank=1@step=7"))):
+            with self.subTest(processes=processes):
+                folder, record = self.folder / f"c{processes}", self.folder / f"r{processes}"
+                known = {"TEST_TWICE": 1, "TEST_FOLDER": folder, "TEST_RECORD": record}
+                self.continued(*words, processes=processes, TEST_STOP=12, **known)
+                self.continued(processes=processes, **known)
+                report, events = self.recorded(record)
+                self.assertEqual((report["resumed_from_step"], report["steps"]), (24, 48))
+                steps = [step["step"] for step in events["step"]]
+                self.assertEqual(sorted(set(steps)), list(range(1, 49)))
+                for before, step in zip(steps, steps[1:]):
+                    self.assertLessEqual(step, before + 1)
 
     def test_injected_faults_strike_in_a_loop_and_its_record_goes_on(self):
         undisturbed = self.continued()
@@ -230,6 +302,9 @@ class WrittenLoops(SystemTest):
 
     def test_mistakes_are_named(self):
         self.assert_named("no_backward", "step 1: step() without a backward()")
+        self.assert_named("one_without_backward", "rank 1, step 3: step() without a backward()")
+        self.assert_named("one_with_fewer_backward", "rank 1 is in step 3 of optimizer 0, and rank "
+                          "0 in step 2")
         self.assert_named("only_own", "under no_sync()")
         self.assert_named("not_a_number", "the gradients of rank 1 are NaN or infinite in step 2",
                           expected=1)
@@ -243,6 +318,12 @@ class WrittenLoops(SystemTest):
         self.assert_named("more_scalars", "the ranks record other values in step 1",
                           '"only here"')
         self.assert_named("joined_with_a_record", "join() in a loop with a LoopRecord")
+        self.assert_named("other_turns", "rank 0 has come to backward() of optimizer 0, and rank 1 "
+                          "to backward() of optimizer 1")
+        code, out, err = self.run_to_end(TRIREME, "launch", "--elastic", "2:2", "--", PROGRAMME,
+                                         "joined_in_an_elastic_job", timeout=60)
+        self.assertEqual(code, 2, out + err)
+        self.assertIn("OwnStepsOptions::joins in an elastic job", err)
         self.assert_named("drifted_at_the_end", "the parameters at leave()", "engine 0")
         self.assert_named("drifted_behind_the_optimizer", "the parameters at leave()")
         self.assert_named("foreign", "does not belong to the model")

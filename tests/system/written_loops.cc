@@ -369,23 +369,125 @@ void another_type(World& world) {
   optimizer.step();
 }
 
-// Each rank has another number of batches: 2, 4, 6.
+int number_in(const char* name) {
+  const char* const text = std::getenv(name);
+  return text ? std::atoi(text) : -1;
+}
+
+// Each rank has another number of batches: 2, 4, 6, or the other way round with TEST_REVERSED. A
+// process alone has those of TEST_RANKS ranks. Undefined if there are none in this step.
+torch::Tensor unequal_batches(const World& world, int step) {
+  const int ranks = world.size() > 1 ? world.size() : number_in("TEST_RANKS");
+  std::vector<torch::Tensor> all;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const int place = number_in("TEST_REVERSED") == 1 ? ranks - 1 - rank : rank;
+    if ((world.size() == 1 || rank == world.rank()) && step < 2 + 2 * place)
+      all.push_back(
+          torch::sin(0.3 * step + 0.7 * place + torch::arange(12, torch::kDouble)).view({2, 6}));
+  }
+  return all.empty() ? torch::Tensor() : torch::cat(all);
+}
+
+std::string text_in(const char* name) {
+  const char* const text = std::getenv(name);
+  return text ? text : "";
+}
+
 void join(World& world) {
   Net model;
   model.to(torch::kDouble);
   Distributed<torch::optim::Adam> optimizer(world, model, torch::optim::AdamOptions(0.01));
   for (int epoch = 0; epoch < 2; ++epoch) {
-    for (int step = 0; step < 2 + 2 * world.rank(); ++step) {
+    int step = 0;
+    for (auto batch = unequal_batches(world, step); batch.defined();
+         batch = unequal_batches(world, ++step)) {
       optimizer.zero_grad();
-      torch::nn::functional::mse_loss(
-          model.forward(torch::full({2, 6}, 0.1 * step, torch::kDouble)),
-          torch::ones({2, 3}, torch::kDouble))
-          .backward();
+      model.forward(batch).square().mean().backward();
       optimizer.step();
     }
     optimizer.join();
     print(world, {{"sum", sum_of(model)}});
   }
+}
+
+// Two optimizers, of which one makes a step with every second batch; a record, and checkpoints
+// that are saved while some ranks have no batches any more.
+void joined_gan(World& world) {
+  torch::nn::Sequential generator(torch::nn::Linear(6, 8), torch::nn::Tanh(),
+                                  torch::nn::Linear(8, 6));
+  torch::nn::Sequential critic(torch::nn::Linear(6, 8), torch::nn::ReLU(),
+                               torch::nn::Linear(8, 1));
+  generator->to(torch::kDouble);
+  critic->to(torch::kDouble);
+  Distributed<torch::optim::Adam> of_generator({.joins = true}, world, generator,
+                                               torch::optim::AdamOptions(2e-2));
+  Distributed<torch::optim::Adam> of_critic({.joins = true}, world, critic,
+                                            torch::optim::AdamOptions(2e-2));
+  trireme::Checkpoint checkpoint(world, generator, of_generator,
+                                 {.dir = text_in("TEST_FOLDER"), .every_steps = 3, .keep = 9});
+  checkpoint.include("critic", critic, of_critic);
+  trireme::LoopRecord record(world, {.dir = text_in("TEST_RECORD"), .progress = false});
+  namespace F = torch::nn::functional;
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    int step = 0;
+    for (auto batch = unequal_batches(world, step); batch.defined();
+         batch = unequal_batches(world, ++step)) {
+      critic->zero_grad();
+      auto real = critic->forward(batch);
+      F::binary_cross_entropy_with_logits(real, torch::ones_like(real)).backward();
+      auto fake = generator->forward(batch.flip(1));
+      auto judged = critic->forward(fake.detach());
+      auto loss = F::binary_cross_entropy_with_logits(judged, torch::zeros_like(judged));
+      loss.backward();
+      of_critic.step();
+      if (step % 2 == 1) {
+        generator->zero_grad();
+        auto again = critic->forward(fake);
+        F::binary_cross_entropy_with_logits(again, torch::ones_like(again)).backward();
+        of_generator.step();
+        record.scalar("generator", again.mean().item<double>());
+      }
+      record.scalar("critic", loss.item<double>());
+      record.step(loss, of_critic);
+      checkpoint.commit();
+    }
+    of_generator.join();
+    print(world, {{"generator", sum_of(*generator)},
+                  {"critic", sum_of(*critic)},
+                  {"steps", checkpoint.step()}});
+  }
+  record.end();
+}
+
+void joined_closures(World& world) {
+  auto model = std::make_shared<Net>();
+  model->to(torch::kDouble);
+  Distributed<torch::optim::LBFGS> optimizer({.joins = true}, world, model,
+                                             torch::optim::LBFGSOptions(0.1).max_iter(3));
+  int step = 0;
+  for (auto batch = unequal_batches(world, step); batch.defined();
+       batch = unequal_batches(world, ++step))
+    optimizer.step([&] {
+      optimizer.zero_grad();
+      auto now = model->forward(batch).square().mean();
+      now.backward();
+      return now;
+    });
+  optimizer.join();
+  print(world, {{"sum", sum_of(*model)}});
+}
+
+// Rank 1 trains another model than the others.
+void other_turns(World& world) {
+  Net one, two;
+  Distributed<torch::optim::SGD> of_one({.joins = true}, world, one, 0.1);
+  Distributed<torch::optim::SGD> of_two({.joins = true}, world, two, 0.1);
+  (world.rank() == 1 ? two : one).forward(torch::ones({2, 6})).sum().backward();
+}
+
+void joined_in_an_elastic_job(World& world) {
+  Net model;
+  Distributed<torch::optim::SGD> optimizer({.joins = true}, world, model, 0.1);
 }
 
 // Ranks draw different numbers, and rank 0 those of a process alone.
@@ -420,11 +522,6 @@ void uneven_values(World& world) {
 // A loop that continues: from the folder TEST_FOLDER, and when a worker is lost. Worker 1 is
 // killed in step TEST_KILL of the first generation. The loop ends early after TEST_STOP steps.
 // Its record is in TEST_RECORD.
-int number_in(const char* name) {
-  const char* const text = std::getenv(name);
-  return text ? std::atoi(text) : -1;
-}
-
 void continued(World& world) {
   const int kill_at = number_in("TEST_KILL"), stop_at = number_in("TEST_STOP");
   Net model;
@@ -445,6 +542,8 @@ void continued(World& world) {
                                      .total_steps = 24,
                                      .steps_per_epoch = 6,
                                      .progress = records != nullptr});
+  const bool records_twice = number_in("TEST_TWICE") == 1;
+  if (records_twice) checkpoint.include(record);
   trireme::run_elastic(world, checkpoint, [&] {
     while (loader->epoch() < 4)
       for (auto& batch : *loader) {
@@ -458,6 +557,7 @@ void continued(World& world) {
         schedule.step();
         record.scalar("data/largest", batch.data.max().item<double>());
         record.step(loss, optimizer);
+        if (records_twice) record.step(loss, optimizer);
         checkpoint.commit();
         if (checkpoint.step() == stop_at) return;
         if (number_in("TEST_PAUSE") > 0)
@@ -471,6 +571,30 @@ void continued(World& world) {
                 {"ranks", world.size()},
                 {"drawn", torch::rand({1}).item<double>()},
                 {"sum", sum_of(model)}});
+}
+
+// Rank 1 leaves out the backward() of step 3.
+void one_without_backward(World& world) {
+  Net model;
+  Distributed<torch::optim::SGD> optimizer(world, model, torch::optim::SGDOptions(0.1));
+  for (int step = 1; step <= 5; ++step) {
+    optimizer.zero_grad();
+    auto loss = model.forward(torch::ones({2, 6})).sum();
+    if (step != 3 || world.rank() != 1) loss.backward();
+    optimizer.step();
+  }
+}
+
+// Each step has two backward() calls, and rank 1 leaves out one of step 2.
+void one_with_fewer_backward(World& world) {
+  Net model;
+  Distributed<torch::optim::SGD> optimizer(world, model, torch::optim::SGDOptions(0.1));
+  for (int step = 1; step <= 5; ++step) {
+    optimizer.zero_grad();
+    for (int part = 0; part < (step == 2 && world.rank() == 1 ? 1 : 2); ++part)
+      model.forward(torch::ones({2, 6})).sum().backward();
+    optimizer.step();
+  }
 }
 
 // The loss of rank 1 is NaN, and its gradients are not.
@@ -525,6 +649,12 @@ int main(int argc, char** argv) {
       {"other_scalars", other_scalars},
       {"more_scalars", more_scalars},
       {"joined_with_a_record", joined_with_a_record},
+      {"joined_gan", joined_gan},
+      {"joined_closures", joined_closures},
+      {"joined_in_an_elastic_job", joined_in_an_elastic_job},
+      {"other_turns", other_turns},
+      {"one_without_backward", one_without_backward},
+      {"one_with_fewer_backward", one_with_fewer_backward},
       {"uneven_sum", uneven_sum},
       {"kept", kept},
       {"script", script},

@@ -1,5 +1,6 @@
 #include <trireme/comm/own_loop.h>
 #include <trireme/comm/world.h>
+#include <iterator>
 
 namespace trireme {
 
@@ -23,6 +24,23 @@ bool OwnLoop::end_step(const std::shared_ptr<const void>& who, Teller kind, int6
   if (teller_.lock() != who) return false;
   steps_ = step;
   return true;
+}
+
+int64_t OwnLoop::add(const std::shared_ptr<const LoopTurns::Part>& part) {
+  parts.emplace_back(part);
+  return std::ssize(parts) - 1;
+}
+
+void OwnLoop::begin(int64_t part, int64_t what, const std::array<int64_t, 4>& facts) {
+  if (turns && !has_joined) turns->take({part, what, facts});
+}
+
+void OwnLoop::join() {
+  has_joined = true;
+  const std::shared_ptr<void> until_the_end(nullptr, [this](void*) { has_joined = false; });
+  turns->answer_all();
+  for (const auto& each : take_state)
+    if (const auto call = each.lock()) (*call)(turns->newest());
 }
 
 void OwnLoop::go_on_from(int64_t step) {

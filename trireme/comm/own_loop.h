@@ -1,6 +1,7 @@
 // The parts of a loop of the user's own know each other by this: its engines (Distributed), its
 // loaders, its Checkpoint and its LoopRecord. A World has one.
 #pragma once
+#include <trireme/comm/own_turns.h>
 #include <trireme/watch/phase.h>
 #include <cstdint>
 #include <functional>
@@ -48,6 +49,20 @@ struct OwnLoop {
   }
   // The records and checkpoints that are there. Their operations are of all ranks.
   int meetings = 0;
+  // Null unless ranks may have unequal numbers of batches (OwnStepsOptions::joins).
+  std::unique_ptr<LoopTurns> turns;
+  LoopTurns::Parts parts;   // Those that are gone keep their place.
+  bool has_joined = false;  // This rank has no batches any more.
+  // Called in this order, with a rank, when all ranks take that rank's state.
+  std::vector<std::weak_ptr<const std::function<void(int root)>>> take_state;
+  // Returns the number of the part.
+  int64_t add(const std::shared_ptr<const LoopTurns::Part>& part);
+  // COLLECTIVE, if there are turns. Every operation of all ranks begins with it.
+  void begin(int64_t part, int64_t what, const std::array<int64_t, 4>& facts = {});
+  // COLLECTIVE, with turns. This rank has no batches until all ranks have none; then all take the
+  // state of the rank that came last.
+  void join();
+
   // The state of another step was loaded.
   void go_on_from(int64_t step);
   int64_t steps() const { return steps_; }    // Those that are finished, also before a resume.

@@ -8,6 +8,7 @@
 
 #include <trireme/base/error.h>
 #include <trireme/base/hash.h>
+#include <trireme/parallel/agreement.h>
 #include <trireme/parallel/backward_end.h>
 #include <trireme/parallel/data_parallel_impl.h>
 #include <trireme/parallel/gradient_watch.h>
@@ -27,6 +28,9 @@ std::shared_ptr<torch::optim::Optimizer> not_owned(torch::optim::Optimizer& opti
   return {std::shared_ptr<void>(), &optimizer};
 }
 
+// In LoopTurns.
+constexpr int64_t kBackward = 0, kClosure = 1, kStep = 2;
+
 }  // namespace
 
 struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
@@ -37,10 +41,10 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
   DataParallel::Impl engine;
   std::unique_ptr<GradientWatch> watch;
   const std::shared_ptr<const void> teller;  // OwnLoop::end_step() knows the engine by it.
+  const int64_t part;                        // The engine's number in LoopTurns.
   std::shared_ptr<const std::function<void()>> before_leave;
   std::shared_ptr<const std::function<void(int64_t, int64_t)>> before_batch;
   int quiet = 0;               // The no_sync() objects that live.
-  bool has_joined = false;     // This rank has no samples any more.
   int reached_by = -1;         // The last backward that reached this engine.
   bool is_under_way = false;   // That one has not come to its end.
   int first_gradient = -1;     // The parameter whose gradient was the first of that backward.
@@ -50,18 +54,19 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
 
   Impl(World& the_world, std::shared_ptr<torch::nn::Module> module,
        torch::optim::Optimizer& the_optimizer, const OwnStepsOptions& options, int the_number,
-       std::shared_ptr<const void> the_teller)
+       std::shared_ptr<const void> the_teller, int64_t the_part)
       : loop(the_world.own_loop()),
         optimizer(the_optimizer),
         check_every(options.check_every),
         number(the_number),
         engine(the_world.make_groups(1)[0], module, UpdatedTensors(*module, not_owned(optimizer)),
                engine_options(options)),
-        teller(std::move(the_teller)) {}
+        teller(std::move(the_teller)),
+        part(the_part) {}
 
   DataParallelOptions engine_options(const OwnStepsOptions& options) {
     return {.buckets = options.buckets, .compression = options.compression, .weight = [this] {
-              return has_joined ? 0 : loop->weight();
+              return loop->has_joined ? 0 : loop->weight();
             }};
   }
 
@@ -72,7 +77,7 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
     for (const auto& [name, tensor] : engine.parameters) tensors.push_back(tensor);
     watch = std::make_unique<GradientWatch>(tensors, [this](int parameter) { reach(parameter); });
     watch->arm(true);
-    engine.exchange->expect_backward(true);
+    expect_backward();
     before_leave = std::make_shared<const std::function<void()>>([this] { tell_at_the_end(); });
     loop->before_leave.emplace_back(before_leave);
     before_batch = std::make_shared<const std::function<void(int64_t, int64_t)>>(
@@ -80,6 +85,9 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
     loop->before_batch.emplace_back(before_batch);
     draw_other_numbers();
   }
+
+  // Ranks without batches learn only at the end of a backward that it has begun.
+  void expect_backward() { engine.exchange->expect_backward(quiet == 0 && !loop->turns); }
 
   // A sum under no_sync() has the weights of its batches: the next batch may have another one, by
   // which the whole sum will be multiplied.
@@ -105,7 +113,8 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
   void reach(int parameter) {
     const int task = torch::autograd::get_current_graph_task_id();
     if (std::exchange(reached_by, task) == task) return;
-    if (std::exchange(is_under_way, true) && engine.plan.follows_ready_order && quiet == 0)
+    if (std::exchange(is_under_way, true) && engine.plan.follows_ready_order && quiet == 0 &&
+        !loop->turns)
       throw Error(ErrorCode::aborted, "parallel",
                   fmt::format("rank {}, step {}: the backward() before ended by an error, when "
                               "gradients of it had been sent: the ranks cannot go on",
@@ -138,20 +147,27 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
            std::isfinite(gradient.detach().sum(at::kDouble).item<double>());
   }
 
-  StepOutcome reduce() {
+  Contribution contribution() {
     Contribution mine;
     const bool is_known = loop->of_all > 0;
-    mine.samples = has_joined ? 0 : is_known ? loop->samples : 1;
+    mine.samples = loop->has_joined ? 0 : is_known ? loop->samples : 1;
     mine.total_samples = is_known ? loop->of_all : engine.group->size();
+    mine.groups = engine.hash_of_groups();
+    return mine;
+  }
+
+  StepOutcome reduce() {
+    loop->begin(part, kBackward);
+    const bool has_joined = loop->has_joined;
+    Contribution mine = contribution();
     if (!has_joined && !first_gradient_is_finite()) mine.loss_sum = std::nan("");
     mine.wants_regroup = loop->world->regroup_wanted();
     mine.wants_stop = loop->wants_stop && loop->wants_stop();
     mine.change = engine.forms.find_change();
-    mine.groups = engine.hash_of_groups();
     if (!has_joined && check_every > 0) mine.digest = digest_now();
     const auto graphs = gradients_with_graphs();
     loop->enter(Phase::exchange);
-    StepOutcome outcome = engine.exchange->leave_means(mine);
+    StepOutcome outcome = means(mine);
     if (!outcome.nonfinite_ranks.empty())
       throw Error(ErrorCode::internal, "parallel",
                   fmt::format("the gradients of rank {} are NaN or infinite in step {}: its loss "
@@ -162,8 +178,38 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
     loop->stop = loop->stop || outcome.stop;
     loop->enter(Phase::optimizer);
     keep_graphs(graphs);
-    engine.exchange->expect_backward(quiet == 0);
+    expect_backward();
     return outcome;
+  }
+
+  // All ranks have the same error, so they can look for its cause together.
+  StepOutcome means(const Contribution& mine) {
+    try {
+      return engine.exchange->leave_means(mine);
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::invalid_argument) refuse_other_steps();
+      throw;
+    }
+  }
+
+  // COLLECTIVE.
+  void refuse_other_steps() const {
+    const at::Tensor own = at::tensor({loop->has_joined ? -1 : steps}, at::kLong);
+    const at::Tensor all = at::zeros({engine.group->size()}, at::kLong);
+    engine.group->all_gather(own, all);
+    const auto* const made = all.const_data_ptr<int64_t>();
+    const auto count = [&](int64_t step) { return std::count(made, made + all.numel(), step); };
+    for (int64_t rank = 1; rank < all.numel(); ++rank) {
+      if (made[rank] == made[0] || made[rank] < 0 || made[0] < 0) continue;
+      const bool is_first_alone = all.numel() > 2 && count(made[0]) == 1;
+      throw Error(
+          ErrorCode::invalid_argument, "parallel",
+          fmt::format("rank {} is in step {} of optimizer {}, and rank {} in step {}: one "
+                      "of them has left out a backward() or a step()",
+                      is_first_alone ? 0 : rank, made[is_first_alone ? 0 : rank] + 1, number,
+                      is_first_alone ? rank : 0, made[is_first_alone ? rank : 0] + 1),
+          "the same calls on all ranks, or join() on a rank without a batch");
+    }
   }
 
   // With create_graph a gradient is itself a function of the parameters, and so is the mean: its
@@ -184,9 +230,10 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
     }
   }
 
-  // That of the learning rates, and in some steps of the parameters. It is not 0.
+  // That of the number of steps and of the learning rates, and in some steps of the parameters. It
+  // is not 0.
   uint64_t digest_now() const {
-    uint64_t value = 1;
+    uint64_t value = mix64(1, static_cast<uint64_t>(steps));
     for (const auto& param_group : optimizer.param_groups())
       value = mix64(value, std::bit_cast<uint64_t>(rate_of(param_group)));
     const bool is_due = !has_means && (steps < 2 || steps % check_every == 0);
@@ -216,7 +263,8 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
     at::Tensor first = own([&] {
       const at::Tensor loss = closure();
       refuse_own_alone();
-      return mean_of(loss);
+      loop->begin(part, kClosure);
+      return mean_of(loss.item<double>(), loop->weight()).to(loss.scalar_type());
     });
     ++steps;
     has_means = false;
@@ -224,12 +272,11 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
   }
 
   // COLLECTIVE. All ranks decide by the same loss.
-  at::Tensor mean_of(const at::Tensor& loss) const {
+  at::Tensor mean_of(double loss, double weight) const {
     const at::NoGradGuard no_grad;
-    const double weight = loop->weight();
-    at::Tensor sums = at::tensor({loss.item<double>() * weight, weight}, at::kDouble);
+    at::Tensor sums = at::tensor({loss * weight, weight}, at::kDouble);
     engine.group->all_reduce(sums);
-    return (sums[0] / sums[1]).to(loss.scalar_type());
+    return sums[0] / sums[1];
   }
 
   void refuse_step(const std::string& what, const std::string& remedy) const {
@@ -246,10 +293,13 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
   void update(const std::function<at::Tensor(Closure)>& own) {
     refuse_new_forms();
     refuse_own_alone();
-    if (!has_means)
-      refuse_step("without a backward() that reached a parameter of its model",
-                  "loss.backward() before each step(), by a loss of the model that the optimizer "
-                  "was made with");
+    // The others wait in the backward() that this rank has left out. So all learn of it.
+    if (!has_means) {
+      Contribution mine = contribution();
+      mine.change = {Change::no_backward, static_cast<int>(steps + 1)};
+      loop->begin(part, kBackward);
+      engine.exchange->leave_means(mine);
+    }
     tell_unused();
     if (engine.own_update) {
       std::vector<int> all(engine.parameters.size());
@@ -273,7 +323,26 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
     engine.tell_unused(outcome);
   }
 
+  // Takes part without a batch.
+  void answer(int64_t what) {
+    if (what == kBackward) {
+      forget_gradients();
+      reduce();
+    } else if (what == kClosure) {
+      mean_of(0, 0);
+    } else {
+      ++steps;
+      loop->end_step(teller);
+    }
+  }
+
+  void forget_gradients() {
+    first_gradient = -1;
+    for (const auto& [name, tensor] : engine.parameters) tensor.mutable_grad().reset();
+  }
+
   void join() {
+    if (loop->turns) return loop->join();
     int engines = 0;
     for (const auto& each : loop->rebind) engines += each.expired() ? 0 : 1;
     if (engines > 1)
@@ -282,19 +351,22 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
           fmt::format("join() in a loop with {} optimizers: a rank cannot know in which of "
                       "them the others wait",
                       engines),
-          "the same number of batches on each rank, as make_data_loader gives them");
+          "OwnStepsOptions::joins for each of them");
     if (loop->meetings > 0)
       throw Error(
           ErrorCode::unsupported, "parallel",
           "join() in a loop with a LoopRecord or a Checkpoint: the ranks that have batches "
           "would wait in them for this one",
-          "the same number of batches on each rank, as make_data_loader gives them");
-    has_joined = true;
-    first_gradient = -1;
-    for (const auto& [name, tensor] : engine.parameters) tensor.mutable_grad().reset();
-    while (reduce().samples > 0) loop->end_step(teller);
+          "OwnStepsOptions::joins for its optimizers");
+    loop->has_joined = true;
+    const std::shared_ptr<void> until_the_end(nullptr,
+                                              [this](void*) { loop->has_joined = false; });
+    while (true) {
+      forget_gradients();
+      if (reduce().samples == 0) break;
+      loop->end_step(teller);
+    }
     take_state_of(last_to_come());
-    has_joined = false;
     has_means = false;
   }
 
@@ -323,10 +395,27 @@ OwnSteps::OwnSteps(World& world, std::shared_ptr<torch::nn::Module> module,
       optimizer_(optimizer),
       options_(options),
       number_(loop_->engines++),
-      rebind_(std::make_shared<const std::function<void()>>([this] { bind(); })) {
+      rebind_(std::make_shared<const std::function<void()>>([this] { bind(); })),
+      take_state_(std::make_shared<const std::function<void(int)>>([this](int root) {
+        impl_->forget_gradients();
+        impl_->take_state_of(root);
+        impl_->has_means = false;
+      })),
+      part_(std::make_shared<const LoopTurns::Part>(
+          LoopTurns::Part{{fmt::format("backward() of optimizer {}", number_),
+                           fmt::format("the loss of a closure of optimizer {}", number_),
+                           fmt::format("step() of optimizer {}", number_)},
+                          [this](const LoopTurns::Turn& turn) { impl_->answer(turn.what); }})),
+      part_number_(loop_->add(part_)) {
+  if (options_.joins && world.is_elastic())
+    throw Error(ErrorCode::unsupported, "parallel",
+                "OwnStepsOptions::joins in an elastic job: a rank without batches has not the "
+                "newest state, from which the others would have to go on without a lost one",
+                "a job without --elastic, or the same number of batches on each rank");
   world.connect();
   listen_for_faults(world);
   loop_->rebind.emplace_back(rebind_);
+  loop_->take_state.emplace_back(take_state_);
   bind();
 }
 
@@ -339,7 +428,11 @@ void OwnSteps::bind() {
   forget_backward(number_);  // One that an error ended may have left it.
   impl_.reset();
   if (loop_->world->size() == 1) return;
-  impl_ = std::make_shared<Impl>(*loop_->world, module_, optimizer_, options_, number_, rebind_);
+  impl_ = std::make_shared<Impl>(*loop_->world, module_, optimizer_, options_, number_, rebind_,
+                                 part_number_);
+  agree(*impl_->engine.group, {{"OwnStepsOptions::joins", options_.joins}});
+  if (options_.joins && !loop_->turns)
+    loop_->turns = std::make_unique<LoopTurns>(loop_->world->make_groups(1)[0], loop_->parts);
   impl_->begin();
 }
 
@@ -353,6 +446,7 @@ at::Tensor OwnSteps::step(const Closure& closure, const std::function<at::Tensor
   } else {
     impl_->update(own);
   }
+  if (impl_) loop_->begin(part_number_, kStep);
   if (loop_->end_step(rebind_)) loop_->enter(Phase::forward);
   return loss;
 }
@@ -360,9 +454,10 @@ at::Tensor OwnSteps::step(const Closure& closure, const std::function<at::Tensor
 std::shared_ptr<void> OwnSteps::no_sync() {
   if (!impl_) return std::make_shared<int>();
   ++impl_->quiet;
-  impl_->engine.exchange->expect_backward(false);
+  impl_->expect_backward();
   return {nullptr, [impl = impl_](void*) {
-            if (--impl->quiet == 0) impl->engine.exchange->expect_backward(true);
+            --impl->quiet;
+            impl->expect_backward();
           }};
 }
 

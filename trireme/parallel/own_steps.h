@@ -19,6 +19,10 @@ struct OwnStepsOptions {
   // The ranks compare a digest of their parameters in the first two steps, in each such number of
   // steps, and at World::leave(). 0: never.
   int64_t check_every = 64;
+  // The loop may call join(), although it has several engines, closures, a LoopRecord or a
+  // Checkpoint. Gradients then travel at the end of backward, and before each operation the ranks
+  // tell each other which one it is. The same on all engines. Not in an elastic job.
+  bool joins = false;
 };
 
 // One thread at a time may use it.
@@ -44,10 +48,11 @@ class OwnSteps {
   // after it reduces them all.
   [[nodiscard]] std::shared_ptr<void> no_sync();
   // For ranks with unequal numbers of batches, once this rank has had its last one. Takes part in
-  // the backward() calls of the others without samples, until all ranks are here. Then every rank
-  // takes parameters, buffers, optimizer state and learning rates of the rank that came last. (A
+  // what the others do without samples, until all ranks are here. Then every rank takes
+  // parameters, buffers, optimizer state and learning rates of the rank that came last. (A
   // schedule that is stepped with each batch has its own counter: give it one for each epoch.)
-  // Throws Error(unsupported) if the loop has several optimizers.
+  // One call is for all engines of the loop. Throws Error(unsupported) if these are several, or
+  // the loop has a LoopRecord or a Checkpoint, without OwnStepsOptions::joins.
   void join();
   // COLLECTIVE. Gives every rank rank 0's parameters, buffers and optimizer state, after rank 0
   // has changed or loaded them.
@@ -62,6 +67,9 @@ class OwnSteps {
   const OwnStepsOptions options_;
   const int number_;  // Among the engines of this process.
   std::shared_ptr<const std::function<void()>> rebind_;
+  std::shared_ptr<const std::function<void(int)>> take_state_;
+  std::shared_ptr<const LoopTurns::Part> part_;
+  const int64_t part_number_;
   std::shared_ptr<Impl> impl_;  // Null in a world of one process.
 };
 

@@ -46,6 +46,13 @@ Error change_error(int rank, ParameterChange found, std::span<const std::string>
                     kNewEngine);
     case Change::moved:
       return changed_while_shared(whose, "now has another storage (module.to(), load, set_data)");
+    case Change::no_backward:
+      return refuse(
+          fmt::format("rank {}, step {}: step() without a backward() that reached a parameter of "
+                      "its model",
+                      rank, found.parameter),
+          "loss.backward() before each step() on every rank, by a loss of the model that the "
+          "optimizer was made with");
     case Change::rewritten: return changed_while_shared(whose, "was written in place");
     case Change::none: break;
   }

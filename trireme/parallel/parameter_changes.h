@@ -21,11 +21,15 @@ enum class Change : int {
   // The next changes are those of shared parameters only.
   moved,      // It has another storage.
   rewritten,  // It has other values.
+  // Of a loop that calls backward() and step() itself: step() came without a backward().
+  no_backward,
 };
 
 struct ParameterChange {
   Change change = Change::none;
-  int parameter = 0;  // An index in the engine's list; for `unknown`, in the module's list.
+  // An index in the engine's list; for `unknown`, in the module's list. For `no_backward` the
+  // step.
+  int parameter = 0;
 };
 
 // `names` are those of the engine's list.

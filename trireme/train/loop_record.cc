@@ -15,6 +15,7 @@
 #include <trireme/train/report.h>
 #include <trireme/train/state_transfer.h>
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <cmath>
 #include <optional>
@@ -51,6 +52,10 @@ struct LoopRecord::Impl {
   const LoopRecordOptions options;
   const std::shared_ptr<OwnLoop> loop = world.own_loop();
   const std::shared_ptr<const void> token = std::make_shared<int>();  // It tells ends of steps.
+  const std::shared_ptr<const LoopTurns::Part> own_part = std::make_shared<const LoopTurns::Part>(
+      LoopTurns::Part{{"LoopRecord::step()", "LoopRecord::end()"},
+                      [this](const LoopTurns::Turn& turn) { answer(turn); }});
+  int64_t part_number = 0;  // In the loop's turns.
   monitor::RunFiles files;
   std::unique_ptr<monitor::Sink> sinks;
   monitor::PssSampler pss;
@@ -58,7 +63,8 @@ struct LoopRecord::Impl {
   LoopClock::time_point step_began = began;
 
   int64_t step_ = 0, resumed_from = 0, loads_seen = 0;
-  bool has_started = false;  // The sinks of this process know of the start.
+  std::optional<int64_t> sought;  // The step of a state that was loaded since.
+  bool has_started = false;       // The sinks of this process know of the start.
   std::map<std::string, double> pending, newest_scalars;
   std::vector<double> losses;
   std::optional<Evaluation> evaluation;
@@ -78,6 +84,7 @@ struct LoopRecord::Impl {
       if (options.json_lines) files.log = dir / "log.jsonl";
       if (options.tensorboard) files.events = dir / "events";
     }
+    part_number = loop->add(own_part);
     world.connect();
     if (first() && !options.dir.empty()) require_writable_folder(options.dir);
     sinks = monitor::readers_of_rank_0(files, {.progress = options.progress});
@@ -112,8 +119,9 @@ struct LoopRecord::Impl {
   // The loop may have gone on from another step since the last call.
   void follow() {
     if (std::exchange(loads_seen, loop->loads()) == loop->loads()) return;
-    if (step_ == resumed_from) resumed_from = loop->origin();
-    step_ = loop->origin();
+    const int64_t origin = std::exchange(sought, {}).value_or(loop->origin());
+    if (step_ == resumed_from) resumed_from = origin;
+    step_ = origin;
     losses.resize(static_cast<size_t>(std::max<int64_t>(0, step_ - resumed_from)), std::nan(""));
     step_began = LoopClock::now();
     if (has_started) {
@@ -124,9 +132,45 @@ struct LoopRecord::Impl {
     }
   }
 
+  // What a step has besides the values. A rank without batches has it from another rank.
+  struct Told {
+    double names = 0;  // A digest of them.
+    int64_t values = 0, samples = 0;
+    double rate = 0;
+  };
+  static constexpr int64_t kStepOfRecord = 0, kEndOfRecord = 1;
+
+  void answer(const LoopTurns::Turn& turn) {
+    if (turn.what == kEndOfRecord)
+      throw Error(ErrorCode::invalid_argument, "train",
+                  "LoopRecord::end() on a rank, while another one waits in join()",
+                  "join() on all ranks, and end() behind it");
+    pending.clear();
+    step(0, {static_cast<double>(turn.facts[0]), turn.facts[1], turn.facts[2],
+             std::bit_cast<double>(turn.facts[3])});
+  }
+
+  double step_of_batch(double loss, double rate) {
+    const Told told{digest_of_names(pending), std::ssize(pending), loop->of_all, rate};
+    loop->begin(part_number, kStepOfRecord,
+                {static_cast<int64_t>(told.names), told.values, told.samples,
+                 std::bit_cast<int64_t>(told.rate)});
+    return step(loss, told);
+  }
+
+  // COLLECTIVE. A rank without batches learns the names of the values.
+  void learn_names(int64_t values) {
+    if (!loop->turns || !loop->turns->some_have_none() || values == 0) return;
+    Json names = Json::array();
+    for (const auto& [name, value] : pending) names.push_back(name);
+    const std::vector<Json> all = gather_values(*world.loop_group(), names);
+    for (const Json& name : all[static_cast<size_t>(loop->turns->newest())])
+      pending.emplace(name.get<std::string>(), 0.0);
+  }
+
   // COLLECTIVE. The weighted means of the loss and of the pending values over all ranks.
-  std::vector<double> means(double loss) {
-    const double names = digest_of_names(pending), own_weight = loop->weight();
+  std::vector<double> means(double loss, const Told& told) {
+    const double names = told.names, own_weight = loop->has_joined ? 0 : loop->weight();
     const at::Tensor head =
         at::tensor({names, names * names, own_weight, loss * own_weight}, at::kDouble);
     world.loop_group()->all_reduce(head);
@@ -134,6 +178,7 @@ struct LoopRecord::Impl {
     // The numbers are equal exactly if their variance is 0.
     if (sum[1] * world.size() != sum[0] * sum[0]) refuse_names();
     std::vector<double> result = {sum[3] / sum[2]};
+    learn_names(told.values);
     if (pending.empty()) return result;
     for (const auto& [name, value] : pending) result.push_back(value * own_weight / sum[2]);
     const at::Tensor values =
@@ -170,24 +215,24 @@ struct LoopRecord::Impl {
                 "LoopRecordOptions::stop_on_nan=false");
   }
 
-  double step(double loss, double rate) {
+  double step(double loss, const Told& told) {
     follow();
     loop->enter(Phase::callbacks);
-    const std::vector<double> all = means(loss);
+    const std::vector<double> all = means(loss, told);
     if (options.stop_on_nan && !std::isfinite(all[0])) refuse_nan(loss);
     begin();
     ++step_;
     const double took = seconds_since(std::exchange(step_began, LoopClock::now()));
     if (first_step_after == 0) first_step_after = seconds_since(began);
     train_seconds += took;
-    train_samples += loop->of_all;
+    train_samples += told.samples;
     losses.push_back(all[0]);
     monitor::StepRecord record;
     record.step = step_;
     record.epoch = epoch_of(step_);
     record.loss = all[0];
-    record.learning_rate = rate;
-    record.samples = loop->of_all;
+    record.learning_rate = told.rate;
+    record.samples = told.samples;
     record.seconds = took;
     tell(record);
     tell_scalars(all);
@@ -264,6 +309,7 @@ struct LoopRecord::Impl {
   }
 
   Json end() {
+    loop->begin(part_number, kEndOfRecord);
     follow();
     Json result = broadcast_value(*world.loop_group(), report());
     begin();
@@ -289,10 +335,10 @@ double LoopRecord::step(const at::Tensor& loss, const torch::optim::Optimizer& o
   double rate = 0;
   if (!optimizer.param_groups().empty() && optimizer.param_groups()[0].has_options())
     rate = optimizer.param_groups()[0].options().get_lr();
-  return impl_->step(loss.item<double>(), rate);
+  return impl_->step_of_batch(loss.item<double>(), rate);
 }
 double LoopRecord::step(double loss, double learning_rate) {
-  return impl_->step(loss, learning_rate);
+  return impl_->step_of_batch(loss, learning_rate);
 }
 
 void LoopRecord::evaluated(double loss, double accuracy, std::map<std::string, double> metrics) {
@@ -306,6 +352,12 @@ void LoopRecord::evaluated(double loss, double accuracy, std::map<std::string, d
   impl_->evaluation = Evaluation{loss, accuracy, 0, found.metrics};
   impl_->tell(found);
 }
+
+int64_t LoopRecord::steps() const {
+  impl_->follow();
+  return impl_->step_;
+}
+void LoopRecord::go_on_from(int64_t step) { impl_->sought = step; }
 
 void LoopRecord::message(const std::string& text) {
   impl_->follow();

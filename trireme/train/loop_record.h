@@ -46,8 +46,9 @@ class LoopRecord {
   // A value of this rank, under a name such as "critic/loss". The mean over the global batch is
   // written with the next step(). All ranks name the same values in a step.
   void scalar(const std::string& name, double value);
-  // COLLECTIVE. The end of a step, once for each Checkpoint::commit(), if the loop has one. `loss`
-  // is this rank's mean over its samples, one element of any type. Reads the learning rate of the
+  // COLLECTIVE. The end of a step, before Checkpoint::commit(), if the loop has one. A record that
+  // is not included in the Checkpoint goes on from the number of its commits. `loss` is this
+  // rank's mean over its samples, one element of any type. Reads the learning rate of the
   // optimizer's first group. Returns the mean over the global batch. Throws Error(internal) naming
   // the ranks whose loss is NaN or infinite, and Error(invalid_argument) if the ranks name other
   // values.
@@ -57,11 +58,14 @@ class LoopRecord {
   // name.
   void evaluated(double loss, double accuracy, std::map<std::string, double> metrics = {});
   void message(const std::string& text);
+  int64_t steps() const;  // Those that were recorded, also before a resume.
   // COLLECTIVE. Writes the report, and returns it on every rank. It has the keys of
   // docs/report.md that a loop of one's own has.
   Json end();
 
  private:
+  friend class Checkpoint;
+  void go_on_from(int64_t step);  // When the loop's state is that of this step.
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };

@@ -92,6 +92,7 @@ struct Checkpoint::Impl : Engine {
   std::vector<std::unique_ptr<Trained>> trained;
   std::vector<torch::optim::LRScheduler*> schedules;
   std::vector<LoaderPlace*> loaders;
+  std::vector<LoopRecord*> records;
   std::shared_ptr<Group> group;
   std::optional<checkpoint::Writer> writer;  // Only rank 0 has it.
   std::optional<Saver> saver;
@@ -102,6 +103,11 @@ struct Checkpoint::Impl : Engine {
   bool is_stopped = false;
   const std::shared_ptr<OwnLoop> own_loop = world.own_loop();
   const std::shared_ptr<const void> teller = std::make_shared<int>();
+  const std::shared_ptr<const LoopTurns::Part> part = std::make_shared<const LoopTurns::Part>(
+      LoopTurns::Part{{"Checkpoint::commit()", "Checkpoint::save()", "Checkpoint::resume()"},
+                      [this](const LoopTurns::Turn& turn) { answer(turn); }});
+  const int64_t part_number = own_loop->add(part);
+  std::optional<Json> facts_of_newest;  // While a rank without batches saves.
 
   // The state at a commit, in memory.
   struct Copy {
@@ -158,7 +164,7 @@ struct Checkpoint::Impl : Engine {
       optimizers.push_back(all.counters["optimizer"]);
     }
     if (!optimizers.empty()) all.counters["optimizer"] = optimizers[0];
-    all.counters["loop"] = facts();
+    all.counters["loop"] = facts_of_newest ? *facts_of_newest : facts();
     all.counters["loop"]["optimizers"] = std::move(optimizers);
     return all;
   }
@@ -198,13 +204,16 @@ struct Checkpoint::Impl : Engine {
 
   // Everything but tensors; the same on every rank.
   Json facts() const {
-    Json rates = Json::array(), counts = Json::array(), places = Json::array();
+    Json rates = Json::array(), counts = Json::array(), places = Json::array(),
+         recorded = Json::array();
     for (const auto& each : trained) rates.push_back(each->view.rates());
     for (auto* const schedule : schedules) counts.push_back(StepCount::of(*schedule));
     for (const auto* const loader : loaders) places.push_back(loader->position());
+    for (const auto* const record : records) recorded.push_back(record->steps());
     return {{"rates", std::move(rates)},
             {"schedules", std::move(counts)},
             {"loaders", std::move(places)},
+            {"records", std::move(recorded)},
             {"ranks", group->size()}};
   }
   void take(const Json& loop) {
@@ -213,13 +222,44 @@ struct Checkpoint::Impl : Engine {
     for (size_t i = 0; i < schedules.size(); ++i)
       StepCount::of(*schedules[i]) = loop.at("schedules")[i].get<unsigned>();
     for (size_t i = 0; i < loaders.size(); ++i) loaders[i]->seek(loop.at("loaders")[i]);
+    // Checkpoints of before there were records have none.
+    const Json recorded = loop.value("records", Json::array());
+    for (size_t i = 0; i < std::min(records.size(), recorded.size()); ++i)
+      records[i]->go_on_from(recorded[i].get<int64_t>());
     ranks_of_numbers = loop.at("ranks");
   }
   int ranks_of_numbers = 0;
 
   StateView of_run() { return {whole("random", numbers, StateKind::rank)}; }
 
+  static constexpr int64_t kCommitTurn = 0, kSaveTurn = 1, kResumeTurn = 2;
+
+  // Takes part without a batch.
+  void answer(const LoopTurns::Turn& turn) {
+    if (turn.what == kResumeTurn)
+      throw Error(ErrorCode::invalid_argument, "train",
+                  "Checkpoint::resume() on a rank, while another one waits in join()",
+                  "join() on all ranks, and resume() behind it");
+    if (turn.what == kSaveTurn)
+      save(turn.facts[0]);
+    else
+      commit();
+  }
+
+  // COLLECTIVE. Ranks without batches, of which rank 0 may be one, take the state of another.
+  void take_newest() {
+    if (!own_loop->turns || !own_loop->turns->some_have_none()) return;
+    const int root = own_loop->turns->newest();
+    for (const auto& each : trained) {
+      broadcast_tensors(*group, each->state.parameters, root);
+      broadcast_tensors(*group, each->state.buffers, root);
+      take_optimizer_of(root, *group, each->optimizer, each->state.parameters);
+    }
+    facts_of_newest.emplace(broadcast_value(*group, facts(), root));
+  }
+
   void save(int64_t step) {
+    take_newest();
     prepare_to_read();
     numbers.copy_(numbers_of_default_generator());
     EngineState all = state();
@@ -227,6 +267,7 @@ struct Checkpoint::Impl : Engine {
     Progress progress;
     progress.step = step;
     saver->save(all, progress);
+    facts_of_newest.reset();
     step_ = step;
   }
 
@@ -315,6 +356,7 @@ struct Checkpoint::Impl : Engine {
   }
 
   void commit() {
+    own_loop->begin(part_number, kCommitTurn);
     ++step_;
     own_loop->end_step(teller, OwnLoop::Teller::checkpoint, step_);
     // Alone no other rank tells of it in a step.
@@ -361,8 +403,15 @@ void Checkpoint::include(torch::optim::LRScheduler& schedule) {
   impl_->schedules.push_back(&schedule);
 }
 void Checkpoint::include(LoaderPlace& loader) { impl_->loaders.push_back(&loader); }
-int64_t Checkpoint::resume() { return impl_->resume(); }
-void Checkpoint::save(int64_t step) { impl_->save(step); }
+void Checkpoint::include(LoopRecord& record) { impl_->records.push_back(&record); }
+int64_t Checkpoint::resume() {
+  impl_->own_loop->begin(impl_->part_number, Impl::kResumeTurn);
+  return impl_->resume();
+}
+void Checkpoint::save(int64_t step) {
+  impl_->own_loop->begin(impl_->part_number, Impl::kSaveTurn, {step});
+  impl_->save(step);
+}
 void Checkpoint::commit() { impl_->commit(); }
 int64_t Checkpoint::step() const { return impl_->step_; }
 bool Checkpoint::stopped() const { return impl_->is_stopped; }

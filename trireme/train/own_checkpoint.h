@@ -25,6 +25,8 @@
 
 namespace trireme {
 
+class LoopRecord;
+
 // One thread uses it. Make it behind the engines of the loop, on every rank.
 class Checkpoint {
  public:
@@ -50,6 +52,7 @@ class Checkpoint {
   }
   void include(torch::optim::LRScheduler& schedule);
   void include(LoaderPlace& loader);
+  void include(LoopRecord& record);  // Goes on from the step that it had at the commit.
 
   // COLLECTIVE. Continues from the newest whole checkpoint in the folder. Returns its step, or 0
   // if there is none. Throws Error(invalid_argument) naming what differs, on every rank.
