@@ -8,6 +8,8 @@
 #include <trireme/checkpoint/pytorch_file.h>
 #include <trireme/parallel/load_weights.h>
 #include <trireme/parallel/module_state.h>
+#include <trireme/tensor/deferred_model.h>
+#include <trireme/tensor/hollow.h>
 
 #include "../base/expect_error.h"
 #include "../checkpoint/checkpoint_testing.h"
@@ -127,6 +129,46 @@ TEST_F(LoadWeights, ATiedWeightMayHaveAnyOfItsNames) {
     if (tensor.name == "in.weight") tensor = {"again", at::full({4, 2}, 7.0)};
   load_weights(net, written(tensors));
   EXPECT_TRUE(net.in->weight.equal(at::full({4, 2}, 7.0)));
+}
+
+TEST_F(LoadWeights, ADeferredModelReadsOnlyTheTensorsThatGetMemory) {
+  const Net saved;
+  std::vector<checkpoint::TensorView> views;
+  const std::vector<NamedTensor> tensors = all_of(saved);
+  const auto specs = specs_of(tensors);
+  for (size_t i = 0; i < tensors.size(); ++i)
+    views.push_back({specs[i],
+                     {static_cast<const std::byte*>(tensors[i].tensor.const_data_ptr()),
+                      static_cast<size_t>(specs[i].bytes())}});
+  const fs::path path = folder_ / "w.safetensors";
+  checkpoint::write_safetensors(path, views);
+  const WeightsFile file(path, {});
+  fs::remove(path);  // A factory may run again at any time.
+  std::shared_ptr<Net> net;
+  DeferredModel deferred([&] {
+    auto made = std::make_shared<Net>();
+    EXPECT_EQ(file.write_to(*made).loaded.size(), tensors.size());
+    if (!net) net = made;
+    return made;
+  });
+  EXPECT_EQ(deferred.obstacle(), "");
+  EXPECT_TRUE(is_hollow(net->in->weight));
+  deferred.materialise({"in.weight"});
+  EXPECT_TRUE(net->in->weight.equal(saved.in->weight));
+  EXPECT_TRUE(is_hollow(net->out->weight));
+  deferred.materialise({"out.weight"});
+  EXPECT_TRUE(net->out->weight.equal(saved.out->weight));
+}
+
+TEST_F(LoadWeights, AFileThatDoesNotFitIsNoObstacleOfADeferredModel) {
+  const WeightsFile file(written(all_of(Net(5))), {});
+  const auto make = [&] {
+    auto net = std::make_shared<Net>(3);
+    file.write_to(*net);
+    return net;
+  };
+  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { DeferredModel{make}; }),
+              HasSubstr("out.weight is float32[3, 4] in the model"));
 }
 
 }  // namespace

@@ -211,14 +211,11 @@ class Ckpt(SystemTest):
                 (("model.weights_optional=^a",), "model.weights names no file", 2),
                 ((f"model.weights={self.folder}/other.pt",), "does not fit the model", 2),
                 ((f"model.weights={self.folder}/other.pt", "model.weights_optional=("),
-                 "is no regular expression", 2),
-                ((f"model.weights={self.folder}/other.pt", "mesh.pipeline=2"),
-                 "each rank's part", 2)):
+                 "is no regular expression", 2)):
             with self.subTest(words=words):
                 settings = [word for setting in words for word in ("--set", setting)]
-                workers = ("--workers", "2") if "mesh.pipeline=2" in words else ()
                 code_found, out, err = self.run_to_end(
-                    TRIREME, "train", DIGITS, *settings, *workers, "--set",
+                    TRIREME, "train", DIGITS, *settings, "--set",
                     f"run.dir={self.folder}/refused", timeout=60)
                 self.assertEqual(code_found, code, out + err)
                 self.assertIn(part, err)

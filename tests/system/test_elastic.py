@@ -42,6 +42,27 @@ class Elastic(ElasticTest):
         self.assertEqual(report["generations"][-1]["cause"], "a worker joined")
         self.assertEqual(report["generations"][-1]["world_size"], 3)
 
+    def test_a_replacement_needs_no_weights_file_that_is_gone(self):
+        words = ("--set", "model.name=mlp", "--set", f"checkpoint.dir={self.folder}/first",
+                 "--set", "train.steps=2")
+        self.train(*COMMON, *words, name="first")
+        weights = self.folder / "weights.safetensors"
+        code, out, err = self.run_to_end(TRIREME, "ckpt", "convert", self.folder / "first",
+                                         weights)
+        self.assertEqual(code, 0, out + err)
+        job = self.start_job("1:2", "--set", "model.name=mlp", "--set",
+                             f"model.weights={weights}")
+        weights.unlink()
+        for chief in (False, True):
+            before = self.generation()
+            victim = self.chief() if chief else min(self.workers() - {self.chief()})
+            os.kill(victim, signal.SIGKILL)
+            self.wait_until_whole(job, 2, before)
+        self.assertGreater(self.end(job)["steps"], 10)
+        self.assert_refused([TRIREME, "train", DIGITS, "--workers", "2", "--quiet", "--set",
+                             f"model.weights={weights}", "--set", f"run.dir={self.folder}/no"],
+                            2, "there is no such file")
+
     def test_survivors_name_one_rank_and_no_remedy_for_a_job_that_has_ended(self):
         job = self.start_job("1:3")
         before = self.generation()

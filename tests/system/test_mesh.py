@@ -84,6 +84,62 @@ class Mesh(SystemTest):
                 report = self.train(*words, *layout, name=name.replace(" ", "-"))
                 self.assert_close(report["loss_history"], reference["loss_history"], 1e-9)
 
+    def test_every_layout_starts_from_the_weights_of_a_file(self):
+        first = self.train(*SMALL, *settings("train.steps=5", f"checkpoint.dir={self.folder}/of"),
+                           name="first")
+        files = {"checkpoint": first["checkpoint"]}
+        for kind in ("safetensors", "pt"):
+            files[kind] = self.folder / f"weights.{kind}"
+            code, out, err = self.run_to_end(TRIREME, "ckpt", "convert", first["checkpoint"],
+                                             files[kind])
+            self.assertEqual(code, 0, out + err)
+        divided = self.train(*SMALL, *settings("train.steps=5",
+                                               f"checkpoint.dir={self.folder}/parts"),
+                             *LAYOUTS["shards of level 3"], name="divided")
+        files["checkpoint of shards"] = divided["checkpoint"]
+        # Another seed, so that a tensor that is not loaded is noticed.
+        words = [*SMALL, *settings("train.steps=3", "train.seed=9",
+                                   "model.weights_optional=^none$")]
+        reference = self.train(*words, *settings(f"model.weights={files['checkpoint']}"),
+                               name="from_file")
+        self.assertLess(reference["loss_history"][0], first["loss_history"][0])
+        kinds = list(files)
+        for i, (name, layout) in enumerate(LAYOUTS.items()):
+            kind = kinds[i % len(kinds)]
+            with self.subTest(f"{name} from a {kind}"):
+                report = self.train(*words, *layout, *settings(f"model.weights={files[kind]}"),
+                                    name=f"from-{name}".replace(" ", "-"))
+                self.assert_close(report["loss_history"], reference["loss_history"], 1e-10)
+
+    def test_stages_start_with_new_layers_and_refuse_files_that_do_not_fit(self):
+        first = self.train(*SMALL, *settings("train.steps=5", f"checkpoint.dir={self.folder}/of"),
+                           name="first")
+        less = self.folder / "less.safetensors"
+        code, out, err = self.run_to_end(TRIREME, "ckpt", "convert", first["checkpoint"], less,
+                                         "--drop", r"^2\.")
+        self.assertEqual(code, 0, out + err)
+        optional = settings(f"model.weights={less}", r"model.weights_optional=^2\.")
+        words = [*SMALL, *settings("train.steps=3"), *optional]
+        reference = self.train(*words, name="new_layer")
+        for name in ("two stages", "shards of level 3", "divided layers"):
+            with self.subTest(name):
+                report = self.train(*words, *LAYOUTS[name], name=f"new-{name}".replace(" ", "-"))
+                self.assert_close(report["loss_history"], reference["loss_history"], 1e-10)
+        for words, part in (
+                (settings(f"model.weights={less}"), "the file lacks 2."),
+                ([*optional, *settings("model.hidden=[48,32]")], "0.weight is float32[48, 64] in "
+                 "the model and float64[64, 64] in the file"),
+                ([*optional, *settings("model.hidden=[64]")], "the model lacks 4.")):
+            for layout in ("two stages", "shards of level 3"):
+                with self.subTest(part, layout=layout):
+                    code, out, err = self.run_to_end(
+                        TRIREME, "train", DIGITS, *SMALL, *words, *LAYOUTS[layout], "--set",
+                        f"run.dir={self.folder}/refused", timeout=60)
+                    self.assertEqual(code, 2, out + err)
+                    self.assertIn("does not fit the model", err)
+                    self.assertIn(part, err)
+                    self.assertNotIn("is allocated while it is made", err)
+
     def test_the_report_has_the_mesh_and_the_bubble(self):
         report = self.train(*SMALL, *STEPS, *LAYOUTS["two stages of two replicas"], name="mesh")
         self.assertEqual(report["mesh"], {"data": 2, "pipeline": 2, "tensor": 1})

@@ -9,10 +9,12 @@
 #include <trireme/comm/dtype.h>
 #include <trireme/parallel/load_weights.h>
 #include <trireme/parallel/module_state.h>
+#include <trireme/tensor/hollow.h>
 #include <algorithm>
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 
 namespace trireme {
 namespace {
@@ -32,12 +34,9 @@ std::string listed_names(const std::vector<std::string>& names) {
 class WeightsMatch {
  public:
   WeightsMatch(const torch::nn::Module& module, const std::filesystem::path& path,
-               const WeightsOptions& options)
-      : path_(path),
-        options_(options),
-        state_(state_of(module)),
-        file_(checkpoint::open_tensors(path)) {
-    read_names();
+               const checkpoint::TensorFile& file, const WeightsOptions& options)
+      : path_(path), options_(options), state_(state_of(module)) {
+    read_names(file);
     for (const auto* const tensors : {&state_.parameters, &state_.buffers})
       for (const NamedTensor& own : *tensors) match(own);
     for (const auto& [name, index] : by_name_)
@@ -50,7 +49,10 @@ class WeightsMatch {
     std::vector<std::byte> memory;
     for (const auto& [own, index] : pairs_) {
       const checkpoint::StoredTensor& stored = all_[index];
-      const auto bytes = checkpoint::assemble(stored, memory);
+      // Nothing reads the values for a tensor that another rank owns. The copy still takes place,
+      // because all ranks' operations have to be the same while a model is made.
+      std::span<const std::byte> bytes;
+      if (!is_hollow(own.tensor)) bytes = checkpoint::assemble(stored, memory);
       // from_blob() has no const version; nothing writes to it.
       const at::Tensor view =
           at::from_blob(const_cast<std::byte*>(bytes.data()), stored.spec.shape,
@@ -61,8 +63,8 @@ class WeightsMatch {
   }
 
  private:
-  void read_names() {
-    all_ = checkpoint::all_tensors(file_);
+  void read_names(const checkpoint::TensorFile& file) {
+    all_ = checkpoint::all_tensors(file);
     std::vector<std::string> names;
     for (const auto& tensor : all_) names.push_back(tensor.spec.name);
     const auto renamed = checkpoint::renamed({options_.rename, options_.drop}, names);
@@ -137,10 +139,9 @@ class WeightsMatch {
         "allow_unexpected for old ones");
   }
 
-  const std::filesystem::path path_;
+  const std::filesystem::path& path_;
   const WeightsOptions& options_;
   const ModuleState state_;
-  const checkpoint::TensorFile file_;
   std::vector<checkpoint::StoredTensor> all_;
   std::map<std::string, size_t> by_name_;
   std::set<std::string> used_;
@@ -153,7 +154,22 @@ class WeightsMatch {
 
 LoadedWeights load_weights(torch::nn::Module& module, const std::filesystem::path& path,
                            const WeightsOptions& options) {
-  return WeightsMatch(module, path, options).write();
+  const checkpoint::TensorFile file = checkpoint::open_tensors(path);
+  return WeightsMatch(module, path, file, options).write();
+}
+
+WeightsFile::WeightsFile(const std::filesystem::path& path, WeightsOptions options)
+    : path_(path),
+      options_(std::move(options)),
+      file_(std::make_unique<checkpoint::TensorFile>(checkpoint::open_tensors(path))) {
+  if (!file_->loaded.empty()) file_.reset();
+}
+WeightsFile::~WeightsFile() = default;
+
+LoadedWeights WeightsFile::write_to(torch::nn::Module& module) const {
+  if (file_) return WeightsMatch(module, path_, *file_, options_).write();
+  const checkpoint::TensorFile loaded = checkpoint::open_tensors(path_);
+  return WeightsMatch(module, path_, loaded, options_).write();
 }
 
 }  // namespace trireme

@@ -8,6 +8,7 @@
 #pragma once
 #include <trireme/checkpoint/name_rules.h>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,6 +18,10 @@ class Module;
 }
 
 namespace trireme {
+
+namespace checkpoint {
+struct TensorFile;
+}
 
 // Regular expressions; see NameRules for `rename` and `drop`.
 struct WeightsOptions {
@@ -42,5 +47,22 @@ struct LoadedWeights {
 // unsupported) as the formats do.
 LoadedWeights load_weights(torch::nn::Module& module, const std::filesystem::path& path,
                            const WeightsOptions& options = {});
+
+// The same for a factory of models that runs several times. A checkpoint or a .safetensors file is
+// opened and verified once, and may be removed afterwards; in a DeferredModel only the tensors
+// that get memory are read. A .pt is read as a whole each time, so that it does not stay in
+// memory. Several threads may write from one file at the same time. Throws as load_weights() does.
+class WeightsFile {
+ public:
+  WeightsFile(const std::filesystem::path& path, WeightsOptions options);
+  ~WeightsFile();
+  WeightsFile(const WeightsFile&) = delete;
+  LoadedWeights write_to(torch::nn::Module& module) const;
+
+ private:
+  const std::filesystem::path path_;
+  const WeightsOptions options_;
+  std::unique_ptr<checkpoint::TensorFile> file_;  // Null for a .pt.
+};
 
 }  // namespace trireme

@@ -1,5 +1,6 @@
 #include <fmt/chrono.h>
 
+#include <trireme/base/environment.h>
 #include <trireme/base/error.h>
 #include <trireme/base/files.h>
 #include <trireme/checkpoint/folder.h>
@@ -38,7 +39,9 @@ std::string checkpoint_dir(const Config& config) {
              : config.trainer.checkpoint.dir;
 }
 
-bool has_own_weights(const Config& config) {
+bool may_lack_weights(const Config& config) {
+  const Environment environment = Environment::of_process();
+  if (environment.get("TRIREME_ELASTIC") && environment.get("TRIREME_WORKER")) return true;
   const bool has_folder = !config.trainer.checkpoint.dir.empty() || !config.record.dir.empty();
   return has_folder && checkpoint::has_checkpoints(checkpoint_dir(config));
 }

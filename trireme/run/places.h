@@ -14,8 +14,10 @@ std::filesystem::path torch_program(const std::string& name);
 // run.dir, or a new folder named after data and time ("runs/digits-20260131-101500").
 std::string make_run_dir(const Config& config);
 std::string checkpoint_dir(const Config& config);  // checkpoint.dir, or run.dir/checkpoint.
-// Whether there are checkpoints from which the run continues, so that it needs no model.weights.
-bool has_own_weights(const Config& config);
+// Whether the run may need no model.weights: there are checkpoints from which it continues, or
+// this process is a worker of an elastic job, which may take the state of others. If there is no
+// state after all, Job::has_no_start says so.
+bool may_lack_weights(const Config& config);
 // The folder in it that records the injected faults that have struck (faults/injector.h).
 std::filesystem::path marks_dir(const std::filesystem::path& checkpoint_dir);
 

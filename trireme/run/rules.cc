@@ -178,7 +178,7 @@ void check_weights(const Config& config) {
     refuse_config(
         fmt::format("model.weights_optional is \"{}\", but model.weights names no file", optional),
         "model.weights=FILE, or no model.weights_optional");
-  if (!file.empty() && !path_exists(file) && !has_own_weights(config))
+  if (!file.empty() && !path_exists(file) && !may_lack_weights(config))
     refuse_config(fmt::format("model.weights is \"{}\", and there is no such file", file),
                   "a path relative to the working directory");
   if (!optional.empty()) checkpoint::matches_any({optional}, "");  // Refuses what it cannot read.
@@ -205,13 +205,6 @@ void check(const Config& config) {
 
 ResolvedStrategy check_with_workers(const Config& config, int workers, int cores) {
   const ResolvedStrategy resolved = resolve_strategy(config.trainer, workers, cores);
-  if (!config.weights.file.empty() && plan::is_of_mesh(resolved.name))
-    refuse_config(
-        fmt::format("model.weights is \"{}\", and strategy {} makes each rank's part of "
-                    "the model without the others",
-                    config.weights.file, resolved.name),
-        "a run of 0 steps with one_device and a checkpoint.dir, which the other strategy "
-        "then continues");
   check_backend(config.world.backend, resolved);
   return resolved;
 }

@@ -62,9 +62,10 @@ data::Sources sources_of_own(const Dataset& data) {
 ModelFactory with_weights(ModelFactory make, const WeightsSource& source) {
   WeightsOptions options;
   if (!source.optional.empty()) options.allow_missing.push_back(source.optional);
-  return [make = std::move(make), file = source.file, options] {
+  const auto file = std::make_shared<const WeightsFile>(source.file, std::move(options));
+  return [make = std::move(make), file] {
     Model model = make();
-    load_weights(*model.module, file, options);
+    file->write_to(*model.module);
     return model;
   };
 }
@@ -83,9 +84,13 @@ models::InputSpec add_data_and_model(Training& training, const Config& config) {
   } else {
     training.job.model = models::make_factory(model, data.input);
   }
-  // The file may be gone when a run continues; check() has looked.
-  if (!config.weights.file.empty() && path_exists(config.weights.file))
-    training.job.model = with_weights(std::move(training.job.model), config.weights);
+  if (const std::string& file = config.weights.file; !file.empty()) {
+    if (path_exists(file))
+      training.job.model = with_weights(std::move(training.job.model), config.weights);
+    else
+      training.job.has_no_start =
+          fmt::format("model.weights is \"{}\", and there is no such file", file);
+  }
   training.options.ps = servers_for(config);
   data::Sources sources = data::make_sources(config.data.name, data);
   training.train = std::move(sources.train);

@@ -51,6 +51,10 @@ void DeferredModel::record() {
   if (can_intercept_construction()) {
     try {
       module_ = run(make_, *recording_);
+    } catch (const Error& error) {
+      // All others are errors of the factory, which it would throw again.
+      if (error.code() != ErrorCode::unsupported) throw;
+      obstacle_ = brief(error);
     } catch (const std::exception& error) {
       obstacle_ = brief(error);
     }

@@ -249,6 +249,10 @@ bool ReplicaRun::Impl::resume(bool goes_back) {
   }
   has_moved_ = false;
   model_.begin_averages_anew_but(found->found);
+    if (!setting_.job.has_no_start.empty())
+      throw Error(ErrorCode::not_found, "train",
+                  setting_.job.has_no_start + "; no worker has a state from which to go on",
+                  "the file, or a checkpoint.dir with a checkpoint");
   progress_ = std::move(found->progress);
   goes_back ? guard_.go_back(progress_.guard) : guard_.load(progress_.guard);
   resize_.load(progress_.resize);

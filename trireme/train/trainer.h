@@ -30,6 +30,9 @@ struct Job {
   // the largest logit counts.
   OfBatch<int64_t> correct;
   std::vector<Metric> metrics = {};  // More values of each evaluation.
+  // Why this process cannot begin with the model as it is made: it only goes on, from a checkpoint
+  // or from the state of others. Empty: it can.
+  std::string has_no_start = {};
 };
 
 // If gradients overflow under loss scaling, or a guard skips a batch, all ranks skip it: its data
