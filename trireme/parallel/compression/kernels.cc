@@ -1,7 +1,7 @@
 // This file is compiled without contraction to fused multiply-adds and uses a fixed number of
 // partial sums. Thus the clones for all generations of processors compute the same bits: replicas
 // may run on different processors.
-#include <trireme/parallel/clones.h>
+#include <trireme/base/clones.h>
 #include <trireme/parallel/compression/kernels.h>
 #include <algorithm>
 #include <array>

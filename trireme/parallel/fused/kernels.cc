@@ -1,5 +1,5 @@
 // Each template is inlined into plain functions for float and double, which the compiler clones.
-#include <trireme/parallel/clones.h>
+#include <trireme/base/clones.h>
 #include <trireme/parallel/fused/kernels.h>
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include <trireme/parallel/clones.h>
+#include <trireme/base/clones.h>
 #include <trireme/parallel/shared/content_watch.h>
 #include <array>
 #include <cstring>

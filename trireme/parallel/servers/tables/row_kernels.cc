@@ -1,6 +1,6 @@
 // The arithmetic of row_optimizer.h. No torch. Rows lie far apart, so the next ones are fetched
 // while one is updated.
-#include <trireme/parallel/clones.h>
+#include <trireme/base/clones.h>
 #include <trireme/parallel/servers/tables/row_optimizer.h>
 #include <algorithm>
 #include <cmath>
