@@ -56,9 +56,9 @@ trireme_precompiled(trireme_pch HEADERS ${plain_headers})
 trireme_precompiled(trireme_pch_torch
   LINK Trireme::torch HEADERS ${plain_headers} ${tensor_headers})
 
-# Sources with tensors are compiled with -O3, and so are those that handle many bytes in a step or
-# in a checkpoint. The others take less time with -O1, and no step waits for them. (A precompiled
-# header serves one level only.)
+# Sources with tensors are compiled with -O3, and so are those that handle many bytes or samples in
+# a step or a checkpoint. The others take less time with -O1, and no step waits for them. (A
+# precompiled header serves one level only.)
 set(CMAKE_CXX_FLAGS_RELEASE "-O1 -DNDEBUG")
 set(hot $<$<CONFIG:Release>:-O3>)
 target_compile_options(trireme_pch_torch PRIVATE ${hot})
@@ -67,6 +67,9 @@ set_source_files_properties(
   ${PROJECT_SOURCE_DIR}/trireme/checkpoint/digest.cc
   ${PROJECT_SOURCE_DIR}/trireme/checkpoint/snapshot.cc
   ${PROJECT_SOURCE_DIR}/trireme/data/image_table.cc ${PROJECT_SOURCE_DIR}/trireme/data/pixels.cc
+  ${PROJECT_SOURCE_DIR}/trireme/plan/keyed_order.cc
+  ${PROJECT_SOURCE_DIR}/trireme/plan/mixture.cc
+  ${PROJECT_SOURCE_DIR}/trireme/plan/sample_order.cc
   PROPERTIES COMPILE_OPTIONS "${hot}" SKIP_PRECOMPILE_HEADERS ON)
 
 # Sources that include more of torch than tensors read nearly all of it.

@@ -153,6 +153,24 @@ TEST(Events, ComeBackWithEveryField) {
   EXPECT_EQ(ended.report, (Json{{"steps", 5}}));
 }
 
+TEST(Events, OrdersComeBack) {
+  plan::OrderOptions blocks = plan::OrderKind::blocks;
+  blocks.blocks = plan::data_blocks({3, 4, 4});
+  for (const plan::OrderOptions& order : {plan::OrderOptions(true), plan::OrderOptions(false),
+                                          plan::OrderOptions(plan::OrderKind::index), blocks}) {
+    const ContinueRecord from{.data = {.samples = 11, .batch = 2, .shuffle = order}};
+    const Json json = to_json(from);
+    EXPECT_TRUE(std::get<ContinueRecord>(*event_of(json)).data.shuffle == order) << json.dump();
+  }
+  EXPECT_EQ(to_json(ContinueRecord{})["data"]["shuffle"], true);
+  for (const Json& wrong : {Json(3), Json("random"), Json{{"kind", "blocks"}, {"window", "x"}},
+                            Json{{"kind", "blocks"}, {"blocks", 7}}, Json(nullptr)}) {
+    Json json = to_json(ContinueRecord{});
+    json["data"]["shuffle"] = wrong;
+    EXPECT_FALSE(event_of(json)) << json.dump();
+  }
+}
+
 TEST(Events, LossesThatAreNotNumbersComeBack) {
   const auto loss_of = [](double loss) {
     const StepRecord step{.step = 1, .loss = loss, .gradient_norm = kNaN};

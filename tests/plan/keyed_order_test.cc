@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <trireme/plan/data_plan.h>
+#include <algorithm>
 #include <set>
 #include <vector>
 
@@ -57,6 +58,22 @@ TEST(KeyedOrder, Mixes) {
   }
   for (const int count : tenths) EXPECT_NEAR(count, kSeeds / 10, 70);  // Five standard deviations.
   EXPECT_LT(neighbours, 20);
+}
+
+TEST(KeyedOrder, FillsAsItGivesOneByOne) {
+  for (const int64_t n : {1, 5, 255, 257, 1000, 16385}) {
+    const KeyedOrder order(n, 11);
+    std::vector<int64_t> all(static_cast<size_t>(n));
+    order.fill(0, all);
+    for (int64_t place = 0; place < n; ++place)
+      ASSERT_EQ(all[static_cast<size_t>(place)], order.at(place));
+    std::vector<int64_t> part(static_cast<size_t>(n / 2));
+    order.fill(n - n / 2, part);
+    EXPECT_TRUE(std::equal(part.begin(), part.end(), all.end() - n / 2));
+  }
+  std::vector<int64_t> two(2);
+  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { KeyedOrder(5, 1).fill(4, two); }),
+              HasSubstr("places 4 to 6"));
 }
 
 TEST(KeyedOrder, RefusesPlacesOutside) {

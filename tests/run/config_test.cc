@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -95,6 +96,21 @@ TEST_F(ConfigReading, TakesValuesWithUnits) {
   EXPECT_EQ(config.trainer.buckets.capacity_bytes, 2 << 20);
 }
 
+// data.shuffle was a flag before there were more orders than two.
+TEST_F(ConfigReading, TakesTheOrderByNameOrAsAFlag) {
+  using plan::OrderKind;
+  const std::vector<std::pair<const char*, OrderKind>> orders{
+      {"full", OrderKind::full},     {"true", OrderKind::full},  {"yes", OrderKind::full},
+      {"none", OrderKind::none},     {"false", OrderKind::none}, {"off", OrderKind::none},
+      {"blocks", OrderKind::blocks}, {"index", OrderKind::index}};
+  for (const auto& [text, kind] : orders) {
+    EXPECT_EQ(load(fmt::format("data.shuffle: {}\n", text)).trainer.shuffle.kind, kind) << text;
+    EXPECT_EQ(load("", {fmt::format("data.shuffle={}", text)}).trainer.shuffle.kind, kind) << text;
+  }
+  EXPECT_EQ(load("data: {shuffle: blocks, window: 7}\n").trainer.shuffle.window, 7);
+  EXPECT_EQ(load("").trainer.shuffle.kind, OrderKind::full);
+}
+
 TEST_F(ConfigReading, TakesAutoForKeysThatTheProgramCanChoose) {
   const Config config = load(
       "strategy.replicas: auto\nmodel.batch_norm: auto\nmodel.channels: auto\ntrain.steps: "
@@ -161,7 +177,11 @@ TEST_F(ConfigErrors, NameTheExpectedType) {
   EXPECT_THAT(message("data.batch: 1.5\n"), HasSubstr("whole number"));
   EXPECT_THAT(message("data.batch: [1, 2]\n"), HasSubstr("data.batch is \"[1, 2]\""));
   EXPECT_THAT(message("data.batch: {a: 1}\n"), HasSubstr("has keys below it"));
-  EXPECT_THAT(message("data.shuffle: 3\n"), HasSubstr("true or false"));
+  EXPECT_THAT(message("data.shuffle: 3\n"), HasSubstr("one of full, index, blocks, none"));
+  EXPECT_THAT(message("data.drop_last: 3\n"), HasSubstr("true or false"));
+  EXPECT_THAT(message("data: {shuffle: blocks, window: 0}\n"),
+              HasSubstr("whole number, at least 1"));
+  EXPECT_THAT(message("data: {shuffle: index, window: 9}\n"), HasSubstr("data.window"));
   EXPECT_THAT(message("optimizer.lr: fast\n"), HasSubstr("number, at least 0"));
   EXPECT_THAT(message("optimizer.lr: nan\n"), HasSubstr("optimizer.lr is \"nan\""));
   EXPECT_THAT(message("model.channels: [8, x]\n"), HasSubstr("list of whole numbers"));

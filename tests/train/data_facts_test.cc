@@ -1,6 +1,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <trireme/plan/bucketing.h>
+#include <trireme/plan/mixture.h>
+#include <trireme/plan/sample_order.h>
 #include <trireme/train/data_facts.h>
 
 #include "../base/expect_error.h"
@@ -60,6 +63,43 @@ TEST(DataFacts, OfAnotherOrderDifferAlsoWithoutADigestOfTheContent) {
   EXPECT_NO_THROW(require_same_data(keyed, keyed));
   EXPECT_THAT(refused(plain, keyed), HasSubstr("data.order is keyed now and was not in use"));
   EXPECT_THAT(refused(keyed, plain), HasSubstr("data.order is not in use now and was keyed"));
+}
+
+Json facts_of(const plan::OrderOptions& order, int64_t samples = 100) {
+  Json config = {{"data.shuffle", "?"}, {"data.window", "4096"}};
+  put_order(config, order, samples);
+  return config;
+}
+
+// Checkpoints of earlier versions have these keys.
+TEST(DataFacts, OfTheOrdersThatWereAFlagStay) {
+  EXPECT_EQ(facts_of(true), (Json{{"data.shuffle", "true"}}));
+  EXPECT_EQ(facts_of(false), (Json{{"data.shuffle", "false"}}));
+  EXPECT_EQ(facts_of(true, plan::kLargestOrderTable + 1),
+            (Json{{"data.shuffle", "true"}, {"data.order", "keyed"}}));
+  EXPECT_EQ(facts_of(plan::OrderKind::index), (Json{{"data.shuffle", "index"}}));
+}
+
+TEST(DataFacts, TellAnotherOrder) {
+  plan::OrderOptions blocks = plan::OrderKind::blocks;
+  blocks.blocks = plan::data_blocks({60, 40});
+  plan::OrderOptions others = blocks, wider = blocks, mixed = true, bucketed = true;
+  others.blocks = plan::data_blocks({50, 50});
+  wider.window = 9;
+  mixed.mixture = std::make_shared<const plan::Mixture>(
+      plan::MixtureOptions{.sources = {{"a", 60, {}}}, .weights = {{{}, {2}}}});
+  bucketed.by_length = std::make_shared<const plan::LengthBatches>(
+      plan::LengthBatches{.content = "words", .batch = 4});
+  EXPECT_NO_THROW(require_same_data(facts_of(blocks), facts_of(blocks)));
+  EXPECT_THAT(refused(facts_of(blocks), facts_of(others)), HasSubstr("data.order is 2 blocks"));
+  EXPECT_THAT(refused(facts_of(blocks), facts_of(wider)),
+              HasSubstr("data.window is 9 now and was 4096"));
+  EXPECT_THAT(refused(facts_of(true), facts_of(mixed)),
+              HasSubstr("data.order is mixture of 1 sources"));
+  EXPECT_THAT(refused(facts_of(true), facts_of(bucketed)),
+              HasSubstr("data.order is batches of 4 by length in windows of 100 (words) now"));
+  EXPECT_THAT(refused(facts_of(plan::OrderKind::index), facts_of(true)),
+              HasSubstr("data.shuffle is true now and was index"));
 }
 
 TEST(DataFacts, TellOtherContentUnderTheSameKeys) {

@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-constexpr plan::DataPlanOptions kData{.samples = 40, .batch = 10, .seed = 5};
+const plan::DataPlanOptions kData{.samples = 40, .batch = 10, .seed = 5};
 
 std::string verdict_line(const Json& record) {
   return monitor::to_line(
@@ -46,7 +46,7 @@ class LedgerAuditTest : public ::testing::Test {
     write(monitor::ContinueRecord{generation,
                                   after_step,
                                   {after_step / 4, after_step % 4 * 10},
-                                  kData,
+                                  data_,
                                   std::move(ledger)},
           log);
   }
@@ -64,11 +64,28 @@ class LedgerAuditTest : public ::testing::Test {
   LedgerAudit audit() const { return audit_logs(logs_of(folder_)); }
 
   std::filesystem::path folder_;
+  plan::DataPlanOptions data_ = kData;
   double time_ = 1000;
 };
 
 class AuditOfGoodLogs : public LedgerAuditTest {};
 class AuditOfDamagedLogs : public LedgerAuditTest {};
+
+TEST_F(AuditOfGoodLogs, KnowsTheOrderOfBlocks) {
+  data_.shuffle = plan::OrderKind::blocks;
+  data_.shuffle.blocks = plan::data_blocks({15, 25});
+  go_on(0);
+  steps(1, 5);
+  go_on(5, 1);
+  steps(6, 8, 1);
+  EXPECT_TRUE(audit().passed());
+  EXPECT_EQ(audit().finished_epochs, 2);
+  write(step(5, 1, 1));
+  const int64_t sample = plan::DataPlan(data_).global_batch({1, 0})[0];
+  const std::vector<std::string> errors = audit().errors;
+  ASSERT_FALSE(errors.empty());
+  EXPECT_THAT(errors[0], HasSubstr("(samples " + std::to_string(sample)));
+}
 
 TEST_F(AuditOfGoodLogs, AnUndisturbedRun) {
   write(monitor::RunStart{});

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <trireme/plan/data_plan.h>
+#include <trireme/plan/mixture.h>
 #include <trireme/train/ledger.h>
 
 #include "../base/expect_error.h"
@@ -18,6 +19,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::SizeIs;
 
 // Walks through the data like a run, and can make errors on purpose.
@@ -196,6 +198,98 @@ TEST(Ledger, AnotherSeedHalfWayIsFoundOut) {
   EXPECT_EQ(count.lost, count.repeated) << "each repeated one took another's place";
   EXPECT_THAT(training.ledger.errors(),
               ElementsAre(HasSubstr("used by no step"), HasSubstr("more than once")));
+}
+
+// Blocks of sizes that a record has as a digest alone.
+plan::OrderOptions many_blocks() {
+  std::vector<int64_t> sizes;
+  for (int64_t block = 0; block < 600; ++block) sizes.push_back(block % 2 == 0 ? 1 : 0);
+  plan::OrderOptions order = plan::OrderKind::blocks;
+  order.blocks = plan::data_blocks(sizes);
+  return order;
+}
+
+plan::OrderOptions mixed() {
+  plan::OrderOptions order = plan::OrderKind::index;
+  order.mixture = std::make_shared<const plan::Mixture>(plan::MixtureOptions{
+      .sources = {{"a", 60, {}}, {"b", 90, {}}}, .weights = {{{}, {2, 1}}}, .samples = 100});
+  return order;
+}
+
+TEST(Ledger, ProvesEachOrder) {
+  plan::OrderOptions blocks = plan::OrderKind::blocks;
+  blocks.blocks = plan::data_blocks({30, 30, 30, 10});
+  for (const plan::OrderOptions& order :
+       {plan::OrderOptions(plan::OrderKind::index), blocks, mixed(), plan::OrderOptions(false)}) {
+    Training training;
+    training.data.shuffle = order;
+    training.go_on();
+    training.take(9);
+    training.ledger = Ledger::from_json(training.ledger.to_json(), "test");
+    ++training.generation;
+    training.world_size = 3;
+    training.go_on();
+    training.take(9);
+    EXPECT_EQ(training.ledger.samples(), (SampleCount{264, 264, 0, 0}));
+    EXPECT_THAT(training.ledger.errors(), IsEmpty());
+    training.at = {2, 0};
+    training.take(1);
+    EXPECT_THAT(training.ledger.errors()[0],
+                AllOf(HasSubstr("used 2 times"), HasSubstr("(samples ")));
+  }
+}
+
+TEST(Ledger, RecordsTheOrdersOfTheFlagAsBefore) {
+  Training training;
+  training.go_on();
+  EXPECT_EQ(training.ledger.to_json()["plans"].dump(), "[[100,16,3,true,false]]");
+  training.data.shuffle = false;
+  training.go_on();
+  EXPECT_EQ(training.ledger.to_json()["plans"].dump(),
+            "[[100,16,3,true,false],[100,16,3,false,false]]");
+}
+
+TEST(Ledger, OfAMixtureWhoseSeedChangesNamesWhatIsUsedTwice) {
+  Training training;
+  training.data.shuffle = mixed();
+  training.go_on();
+  training.take(4);
+  training.data.seed = 4;
+  training.go_on();
+  training.take(3);
+  EXPECT_GT(training.ledger.samples().repeated, 0);
+  EXPECT_THAT(training.ledger.errors(), ElementsAre(HasSubstr("more than once")));
+}
+
+// A log without the sizes proves the places, but cannot compare two orders.
+TEST(Ledger, KnowsTheLimitsOfADigest) {
+  Training training;
+  training.data.samples = 300;
+  training.data.shuffle = many_blocks();
+  training.go_on();
+  training.take(3);
+  const Json json = training.ledger.to_json();
+  Ledger read = Ledger::from_json(json, "test");
+  EXPECT_TRUE(read.samples().exactly_once());
+  training.take(16);
+  training.at = {0, 0};
+  training.take(1);
+  Ledger wrong = Ledger::from_json(training.ledger.to_json(), "test");
+  EXPECT_THAT(wrong.errors(),
+              ElementsAre(AllOf(HasSubstr("positions 0 to 15"), Not(HasSubstr("(samples")))));
+  // The run itself has the sizes, also of an entry that it read.
+  Training other;
+  other.data = training.data;
+  other.ledger = read;
+  other.at = {0, 48};
+  other.step = 3;
+  other.data.seed = 8;
+  other.go_on();
+  other.take(16);
+  EXPECT_THAT(other.ledger.errors(), ElementsAre(HasSubstr("by no step"), HasSubstr("than once")));
+  Ledger blind = Ledger::from_json(other.ledger.to_json(), "test");
+  EXPECT_FALSE(blind.samples().exactly_once());
+  EXPECT_THAT(blind.errors(), ElementsAre(HasSubstr("only digests")));
 }
 
 TEST(Ledger, BegunHalfWayItExpectsLaterSamplesOnly) {

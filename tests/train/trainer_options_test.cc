@@ -1,5 +1,7 @@
 // The values of its options that a Trainer takes, and how it names those that it refuses.
 #include "jobs.h"
+
+#include <trireme/data/mixture_source.h>
 // This header must come after those of torch.
 #include <gmock/gmock.h>
 
@@ -98,6 +100,40 @@ TEST(OptionsOfATrainer, DecideTheOrderThatACheckpointNames) {
   options.shuffle = true;
   EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { fit(options, job(), clouds(40)); }),
               HasSubstr("data.shuffle is true now and was false"));
+}
+
+// A run that stops within an epoch goes on in the same order, also of several sources.
+TEST(OptionsOfATrainer, TakeEveryOrderAndGoOnInIt) {
+  const auto mixture = std::make_shared<const plan::Mixture>(
+      plan::MixtureOptions{.sources = {{"a", 40, {}}, {"b", 24, {}}},
+                           .weights = {{{}, {2, 1}}, {{1, 8}, {1, 1}}},
+                           .samples = 44});
+  const auto mixed = std::make_shared<MixtureSource>(
+      std::vector<std::shared_ptr<const Source>>{clouds(40), clouds(24, 2)}, mixture);
+  plan::OrderOptions blocks = plan::OrderKind::blocks, of_mixture = true;
+  blocks.blocks = plan::data_blocks({11, 20, 9});
+  blocks.window = 8;
+  of_mixture.mixture = mixture;
+  const std::vector<std::pair<plan::OrderOptions, std::shared_ptr<const Source>>> orders{
+      {plan::OrderKind::index, clouds(40)}, {blocks, clouds(40)}, {of_mixture, mixed}};
+  for (const auto& [order, source] : orders) {
+    const tests::Folder folder;
+    TrainerOptions options = tests::options();
+    options.shuffle = order;
+    options.steps = 8;
+    const Report whole = fit(options, job(), source);
+    options.checkpoint.dir = folder.path();
+    options.steps = 4;
+    fit(options, job(), source);
+    options.steps = 8;
+    const Report resumed = fit(options, job(), source);
+    EXPECT_EQ(resumed.parameters_sha256, whole.parameters_sha256) << order.describe(1);
+    EXPECT_TRUE(resumed.samples.exactly_once());
+    options.steps = 9;
+    options.shuffle = plan::OrderKind::full;
+    EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { fit(options, job(), clouds(40)); }),
+                HasSubstr("another order"));
+  }
 }
 
 }  // namespace

@@ -82,6 +82,8 @@ struct Row {
   Range range{};
   // The values of a choice: one_of(), or the function of the registry that owns the names.
   Choices choices{};
+  // Other words that a choice takes too. Messages and documents do not list them.
+  Choices also{};
   // The number that is written as `auto`. For a list, `auto` is always the empty list.
   std::optional<int64_t> automatic{};
   OnlyFor only_for{};

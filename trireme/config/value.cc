@@ -141,6 +141,8 @@ void set_number(const Target& target, std::string_view text) {
 void GivenText::require_choice(std::string_view text) const {
   const std::vector<std::string> names = row.choices();
   if (std::find(names.begin(), names.end(), text) != names.end()) return;
+  const std::vector<std::string> others = row.also ? row.also() : std::vector<std::string>();
+  if (std::find(others.begin(), others.end(), text) != others.end()) return;
   constexpr size_t kLongestWord = 64;
   const std::vector<std::string_view> views(names.begin(), names.end());
   const std::string near =

@@ -86,6 +86,19 @@ void add_kind(DataKind kind) { known_kinds().add(std::move(kind)); }
 
 std::vector<std::string> data_sets() { return known_kinds().names(); }
 
+void require_blocks(const DataKind& kind) {
+  if (kind.has_blocks) return;
+  std::vector<std::string> with_blocks;
+  for (const std::string& name : data_sets())
+    if (find_kind(name)->has_blocks) with_blocks.push_back(name);
+  throw Error(
+      ErrorCode::invalid_argument, "config",
+      fmt::format("data.shuffle is \"blocks\", and the data set {} has no blocks; {}", kind.name,
+                  with_blocks.empty() ? "no data set has any"
+                                      : fmt::format("{} have them", fmt::join(with_blocks, ", "))),
+      "data.shuffle=index (no table in memory) or full");
+}
+
 config::OnlyFor only_kinds_with(std::string_view key) {
   config::OnlyFor only{"data.name", {}};
   for (const std::string& name : data_sets()) {

@@ -20,6 +20,7 @@ struct DataKind {
   std::vector<std::string_view> keys{};
   // The part of a message that says where the samples are.
   std::string_view holder = "the file of data.path holds";
+  bool has_blocks = false;  // Its Dataset has train_blocks, for data.shuffle: blocks.
   bool has_tokens = false;  // Samples are blocks of tokens, which only some models take.
   // Checks the options before any file is read. Throws Error(invalid_argument) that names the
   // option. May be empty.
@@ -39,6 +40,8 @@ std::shared_ptr<const DataKind> find_kind(const std::string& name);
 std::shared_ptr<const DataKind> find_kind_or_null(const std::string& name);
 // Adds a kind. Throws Error(invalid_argument) if its name is taken, or if it reads nothing.
 void add_kind(DataKind kind);
+// Throws Error(invalid_argument) that lists the kinds that have blocks, if this one has none.
+void require_blocks(const DataKind& kind);
 // For the rows of the keys: the kinds that use the key, and the kinds' phrases.
 config::OnlyFor only_kinds_with(std::string_view key);
 std::string about_kinds();     // "digits (ships with Trireme), idx (...) or text (...)"

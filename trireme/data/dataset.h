@@ -24,6 +24,9 @@ struct Dataset {
   std::string content;
   // A digest of the samples in the test files; empty if the data has no test part of its own.
   std::string test_content;
+  // The sizes of blocks of training samples that are best read as a whole, in the order of the
+  // samples (records::Reader::blocks()); empty: one block.
+  std::vector<int64_t> train_blocks;
   InputSpec input;
   // The samples of the file that each part holds; empty if the data has a test part of its own.
   plan::Split split;

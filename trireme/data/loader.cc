@@ -83,7 +83,7 @@ Batch load(const Source& source, at::ScalarType dtype, uint64_t seed, Batch batc
 }
 
 plan::DataPlanOptions plan_options(const Source& source, const LoaderOptions& options) {
-  return {.samples = source.size(),
+  return {.samples = options.shuffle.samples_of_epoch(source.size()),
           .batch = options.batch,
           .seed = options.seed,
           .shuffle = options.shuffle,

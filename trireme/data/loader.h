@@ -16,7 +16,8 @@ namespace trireme {
 struct LoaderOptions {
   int64_t batch = 64;  // The global batch: samples per step over all replicas.
   uint64_t seed = 0;
-  bool shuffle = true;
+  // The order of an epoch's samples; true is full, false is none (plan/sample_order.h).
+  plan::OrderOptions shuffle;
   bool drop_last = false;
   int virtual_shards = 0;  // See plan::DataPlanOptions.
   int threads = 1;         // The number of prefetching threads; at 0 the caller loads.

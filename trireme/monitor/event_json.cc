@@ -128,7 +128,7 @@ struct Writer {
     json["data"] = {{"samples", from.data.samples},
                     {"batch", from.data.batch},
                     {"seed", from.data.seed},
-                    {"shuffle", from.data.shuffle},
+                    {"shuffle", from.data.shuffle.to_json()},
                     {"drop_last", from.data.drop_last}};
     if (!from.ledger.is_null()) json["ledger"] = from.ledger;
     if (!from.cause.empty()) json["cause"] = from.cause;

@@ -210,9 +210,18 @@ ContinueRecord read_continue(Reader& read) {
   of_data("samples", from.data.samples);
   of_data("batch", from.data.batch);
   of_data("seed", from.data.seed);
-  of_data("shuffle", from.data.shuffle);
+  Json order;
+  of_data("shuffle", order);
   of_data("drop_last", from.data.drop_last);
-  if (!of_data.complete()) read.refuse();
+  if (!of_data.complete()) {
+    read.refuse();
+    return from;
+  }
+  try {
+    from.data.shuffle = plan::OrderOptions::from_json(order);
+  } catch (const Error&) {
+    read.refuse();
+  }
   return from;
 }
 

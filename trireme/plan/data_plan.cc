@@ -2,48 +2,44 @@
 
 #include <fmt/format.h>
 #include <trireme/base/error.h>
-#include <trireme/base/hash.h>
-#include <trireme/plan/keyed_order.h>
 #include <algorithm>
 #include <cmath>
-#include <numeric>
+#include <utility>
 
 namespace trireme::plan {
 namespace {
 
-// Scales a random 64-bit number to 0..bound-1 by multiply-shift, without a division and without a
-// loop of unknown length.
-int64_t scaled(uint64_t random, int64_t bound) {
-  return static_cast<int64_t>(
-      (static_cast<unsigned __int128>(random) * static_cast<uint64_t>(bound)) >> 64);
-}
-
-}  // namespace
-
-DataPlan::DataPlan(DataPlanOptions options) : options_(options) {
-  if (options_.samples < 0) {
+DataPlanOptions checked(DataPlanOptions options) {
+  if (options.samples < 0) {
     throw Error(ErrorCode::invalid_argument, "plan",
-                fmt::format("samples is {}, and cannot be negative", options_.samples));
+                fmt::format("samples is {}, and cannot be negative", options.samples));
   }
-  if (options_.batch < 1) {
+  if (options.batch < 1) {
     throw Error(ErrorCode::invalid_argument, "plan",
-                fmt::format("batch is {}, and must be at least 1", options_.batch), "batch: 32");
+                fmt::format("batch is {}, and must be at least 1", options.batch), "batch: 32");
   }
-  if (options_.virtual_shards < 0) {
+  if (options.virtual_shards < 0) {
     throw Error(
         ErrorCode::invalid_argument, "plan",
-        fmt::format("virtual_shards is {}, and cannot be negative", options_.virtual_shards),
+        fmt::format("virtual_shards is {}, and cannot be negative", options.virtual_shards),
         "0 for none");
   }
-  if (options_.drop_last && options_.batch > options_.samples) {
+  if (options.drop_last && options.batch > options.samples) {
     throw Error(
         ErrorCode::invalid_argument, "plan",
         fmt::format(
             "batch is {}, more than the {} samples, and drop_last leaves nothing to train on",
-            options_.batch, options_.samples),
+            options.batch, options.samples),
         "a smaller batch, or drop_last: false");
   }
+  return options;
 }
+
+}  // namespace
+
+DataPlan::DataPlan(DataPlanOptions options)
+    : options_(checked(std::move(options))),
+      order_(options_.samples, options_.seed, options_.shuffle) {}
 
 int64_t DataPlan::batches_per_epoch() const {
   const int64_t full = options_.samples / options_.batch;
@@ -67,17 +63,7 @@ int64_t DataPlan::size_at(DataPosition position) const {
 std::vector<int64_t> DataPlan::global_batch(DataPosition position) const {
   std::vector<int64_t> batch(static_cast<size_t>(size_at(position)));
   if (batch.empty()) return batch;
-  const auto [epoch, consumed] = position;
-  if (has_table()) {
-    const auto first = table_of(epoch).begin() + consumed;
-    std::copy(first, first + std::ssize(batch), batch.begin());
-  } else if (options_.shuffle) {
-    const KeyedOrder order(options_.samples, mix64(options_.seed, static_cast<uint64_t>(epoch)));
-    for (size_t i = 0; i < batch.size(); ++i)
-      batch[i] = order.at(consumed + static_cast<int64_t>(i));
-  } else {
-    std::iota(batch.begin(), batch.end(), consumed);
-  }
+  order_.fill(position.epoch, position.consumed, batch);
   return batch;
 }
 
@@ -106,25 +92,6 @@ std::pair<int64_t, int64_t> DataPlan::share_of(int64_t size, int rank, int world
     return shard < shards ? share(size, static_cast<int>(shard), shards).first : size;
   };
   return {start_of(first), start_of(last)};
-}
-
-const std::vector<int64_t>& DataPlan::table_of(int64_t epoch) const {
-  if (cached_epoch_ == epoch) return cached_order_;
-  cached_order_ = shuffled(options_.samples, mix64(options_.seed, static_cast<uint64_t>(epoch)));
-  cached_epoch_ = epoch;
-  return cached_order_;
-}
-
-std::vector<int64_t> shuffled(int64_t n, uint64_t seed) {
-  if (n < 0)
-    throw Error(ErrorCode::invalid_argument, "plan", fmt::format("cannot shuffle {} samples", n));
-  std::vector<int64_t> order(static_cast<size_t>(n));
-  std::iota(order.begin(), order.end(), int64_t{0});
-  for (int64_t i = n - 1; i >= 1; --i) {
-    const int64_t j = scaled(mix64(seed, static_cast<uint64_t>(i)), i + 1);
-    std::swap(order[static_cast<size_t>(i)], order[static_cast<size_t>(j)]);
-  }
-  return order;
 }
 
 Split plan_split(int64_t samples, double test_fraction, uint64_t seed) {

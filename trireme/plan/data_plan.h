@@ -3,6 +3,8 @@
 // size. The functions are pure.
 #pragma once
 #include <trireme/base/json.h>
+#include <trireme/plan/data_position.h>
+#include <trireme/plan/sample_order.h>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -10,31 +12,22 @@
 
 namespace trireme::plan {
 
-struct DataPosition {
-  int64_t epoch = 0;
-  int64_t consumed = 0;  // The samples of this epoch that committed steps have used.
-  bool operator==(const DataPosition&) const = default;
-};
-
 struct DataPlanOptions {
-  int64_t samples = 0;  // The size of the data set.
+  int64_t samples = 0;  // The places of an epoch: the size of the data set, or of its mixture.
   int64_t batch = 1;    // The global batch: samples per optimizer step, over all replicas.
   uint64_t seed = 0;
-  bool shuffle = true;     // Each epoch has another order.
+  OrderOptions shuffle;    // Each epoch has another order, unless it is false.
   bool drop_last = false;  // The last batch of an epoch is left out if it is not full.
   // If above 0, a batch is cut into this many pieces, and each replica takes
   // whole pieces (shard_tree.h).
   int virtual_shards = 0;
 };
 
-// A shuffled data set of more samples has the order of KeyedOrder (keyed_order.h), which needs no
-// memory; a smaller one has that of shuffled().
-inline constexpr int64_t kLargestOrderTable = 1 << 24;
-
+// One thread at a time.
 class DataPlan {
  public:
   // Throws Error(invalid_argument) naming the option if samples or shards are negative, the batch
-  // is below 1, or drop_last is set and the batch is larger than samples.
+  // is below 1, or drop_last is set and the batch is larger than samples; and as SampleOrder does.
   explicit DataPlan(DataPlanOptions options);
 
   int64_t batches_per_epoch() const;
@@ -49,30 +42,17 @@ class DataPlan {
   static std::pair<int64_t, int64_t> share(int64_t size, int rank, int world_size);
 
   const DataPlanOptions& options() const { return options_; }
+  const SampleOrder& order() const { return order_; }
   // [first, last) of the share of replica `rank` in a global batch of `size`, under these options.
   std::pair<int64_t, int64_t> share_of(int64_t size, int rank, int world_size) const;
   std::string describe(int world_size) const;
   Json to_json(int world_size) const;
 
  private:
-  bool has_table() const { return options_.shuffle && options_.samples <= kLargestOrderTable; }
   int64_t size_at(DataPosition position) const;
-  // The order of an epoch, cached for one epoch. Several threads must not call it at once.
-  const std::vector<int64_t>& table_of(int64_t epoch) const;
   DataPlanOptions options_;
-  mutable int64_t cached_epoch_ = -1;
-  mutable std::vector<int64_t> cached_order_;
+  SampleOrder order_;
 };
-
-// A permutation of 0..n-1: Fisher-Yates driven by mix64. It is the same on every platform, and
-// easy to repeat elsewhere:
-//   order = [0, 1, ..., n-1]
-//   for i = n-1, n-2, ..., 1:
-//     j = (mix64(seed, i) * (i + 1)) >> 64     (the product has 128 bits)
-//     swap order[i] and order[j]
-// Here mix64(x) is SplitMix64, and mix64(a, b) = mix64(mix64(a) ^ b) (base/hash.h). Epoch e of a
-// DataPlan has the order shuffled(samples, mix64(seed, e)), unless the samples are too many.
-std::vector<int64_t> shuffled(int64_t n, uint64_t seed);
 
 struct Split {
   std::vector<int64_t> train, test;

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <trireme/base/error.h>
 #include <trireme/plan/data_plan.h>
+#include <trireme/plan/mixture.h>
 #include <algorithm>
 
 namespace trireme::plan {
@@ -38,8 +39,8 @@ std::string DataPlan::describe(int world_size) const {
   const int64_t batches = batches_per_epoch();
   const int64_t last = last_batch_size(options_);
   std::string text = fmt::format("an epoch of {} samples in {} steps, {}\n", samples, batches,
-                                 shuffle ? fmt::format("shuffled anew each epoch (seed {})", seed)
-                                         : "in the order of the data");
+                                 shuffle.describe(seed));
+  if (shuffle.mixture) text += shuffle.mixture->describe();
   if (batches == 0) return text;
   const int64_t full_steps = last == batch ? batches : batches - 1;
   if (full_steps > 0) {
@@ -50,7 +51,7 @@ std::string DataPlan::describe(int world_size) const {
     text += fmt::format("  last step {} samples: {}\n", last, shares_of(*this, last, world_size));
   if (drop_last && samples % batch != 0) {
     text += fmt::format("  {} samples are left out of each epoch{}\n", samples % batch,
-                        shuffle ? ", others each time" : "");
+                        shuffle.shuffles() ? ", others each time" : "");
   }
   if (virtual_shards > 0)
     text += fmt::format("  each batch in {} virtual shards\n", virtual_shards);
@@ -66,7 +67,7 @@ Json DataPlan::to_json(int world_size) const {
   return {{"samples", options_.samples},
           {"batch", options_.batch},
           {"seed", options_.seed},
-          {"shuffle", options_.shuffle},
+          {"shuffle", options_.shuffle.to_json()},
           {"drop_last", options_.drop_last},
           {"virtual_shards", options_.virtual_shards},
           {"batches_per_epoch", batches_per_epoch()},
@@ -109,15 +110,17 @@ void check_shares(const DataPlan& plan, int64_t size, int world_size) {
 
 void check(const DataPlan& plan, int world_size) {
   const DataPlanOptions& options = plan.options();
-  if (options.samples > kLargestOrderTable) {
+  if (std::max(options.samples, plan.order().numbers()) > kLargestOrderTable) {
     // A walk would take minutes. Each place of the epoch is in one batch, and KeyedOrder is a
     // permutation.
+    check(plan.order());
     check_shares(plan, options.batch, world_size);
     if (const int64_t rest = options.samples % options.batch; rest > 0 && !options.drop_last)
       check_shares(plan, rest, world_size);
     return;
   }
-  std::vector<int> uses(static_cast<size_t>(options.samples), 0);
+  check(plan.order());
+  std::vector<int> uses(static_cast<size_t>(plan.order().numbers()), 0);
   int64_t batches = 0;
   for (DataPosition at; at.epoch == 0; at = plan.next(at)) {
     const std::vector<int64_t> batch = plan.global_batch(at);
@@ -135,7 +138,7 @@ void check(const DataPlan& plan, int world_size) {
                 fmt::format("data plan: an epoch has {} batches, and {} were announced", batches,
                             plan.batches_per_epoch()));
   }
-  check_uses(uses, options.drop_last);
+  check_uses(uses, options.drop_last || plan.order().numbers() > options.samples);
 }
 
 }  // namespace trireme::plan

@@ -1,8 +1,9 @@
-// The shuffled order of a data set that is too large for a table of its samples. Pure.
+// A shuffled order whose elements are computed one by one, without a table. Pure.
 #pragma once
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 namespace trireme::plan {
 
@@ -15,6 +16,8 @@ class KeyedOrder {
   KeyedOrder(int64_t n, uint64_t seed);
   // The element at `place`, which lies in 0..n-1.
   int64_t at(int64_t place) const;
+  // The elements at the places from `first` on, as many as `out` has: faster than one by one.
+  void fill(int64_t first, std::span<int64_t> out) const;
 
  private:
   uint64_t once(uint64_t value) const;

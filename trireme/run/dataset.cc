@@ -30,11 +30,19 @@ void identify_data(Json& keys, const Config& config, const Dataset& data) {
     keys.erase("data.split_seed");
 }
 
+plan::OrderOptions order_of(const Config& config, const Dataset& data) {
+  plan::OrderOptions order = config.trainer.shuffle;
+  if (order.kind != plan::OrderKind::blocks) return order;
+  data::require_blocks(*data::find_kind(config.data.name));
+  if (!data.train_blocks.empty()) order.blocks = plan::data_blocks(data.train_blocks);
+  return order;
+}
+
 plan::DataPlan data_plan_of(const Config& config, const Dataset& data) {
   return plan::DataPlan({.samples = data.train_samples,
                          .batch = config.trainer.batch,
                          .seed = config.trainer.seed,
-                         .shuffle = config.trainer.shuffle,
+                         .shuffle = order_of(config, data),
                          .drop_last = config.trainer.drop_last,
                          .virtual_shards = config.trainer.virtual_shards});
 }

@@ -19,6 +19,10 @@ void identify_data(Json& keys, const Config& config, const Dataset& data);
 // or the key.
 Dataset read_data(const Config& config);
 
+// The order of the samples, with the blocks of the data set if data.shuffle asks for them. Throws
+// Error(invalid_argument) that names the data sets that have blocks, if this one has none.
+plan::OrderOptions order_of(const Config& config, const Dataset& data);
+
 // The plan of the batches of a run that trains on `data`.
 plan::DataPlan data_plan_of(const Config& config, const Dataset& data);
 

@@ -50,6 +50,7 @@ Dataset dataset_of_own(OwnData own, const std::string& path) {
   if (own.train) data.train_samples = own.train->size();
   if (own.test) data.test_samples = own.test->size();
   data.input = own.input;
+  data.train_blocks = own.train_blocks;
   data.samples = std::move(own);
   return data;
 }
@@ -92,6 +93,7 @@ models::InputSpec add_data_and_model(Training& training, const Config& config) {
           fmt::format("model.weights is \"{}\", and there is no such file", file);
   }
   training.options.ps = servers_for(config);
+  training.options.shuffle = order_of(config, data);
   data::Sources sources = data::make_sources(config.data.name, data);
   training.train = std::move(sources.train);
   training.test = std::move(sources.test);
@@ -101,7 +103,7 @@ models::InputSpec add_data_and_model(Training& training, const Config& config) {
 }  // namespace
 
 void register_data(const std::string& name, DataMaker maker) {
-  data::DataKind kind{.name = name};
+  data::DataKind kind{.name = name, .has_blocks = true};
   if (maker)
     kind.read = [maker = std::move(maker)](const data::DataOptions& options) {
       return dataset_of_own(maker(options), options.path);

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace trireme {
 
@@ -27,6 +28,9 @@ struct OwnData {
   // resume with other content. If it is empty, data.path takes its place. Then a run does not
   // notice that a file has changed, and does not resume if it has moved.
   std::string content;
+  // The sizes of blocks of training samples that are best read as a whole, for data.shuffle:
+  // blocks; empty: all are one block.
+  std::vector<int64_t> train_blocks = {};
 };
 using DataMaker = std::function<OwnData(const data::DataOptions&)>;
 // Adds a name for data.name. Call it before the configuration is read, on every rank. A resumed

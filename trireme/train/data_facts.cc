@@ -1,8 +1,12 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <trireme/base/error.h>
+#include <trireme/base/hash.h>
 #include <trireme/base/log.h>
 #include <trireme/data/data_kinds.h>
+#include <trireme/plan/bucketing.h>
+#include <trireme/plan/mixture.h>
+#include <trireme/plan/sample_order.h>
 #include <trireme/train/data_facts.h>
 #include <algorithm>
 #include <set>
@@ -16,6 +20,8 @@ namespace {
 constexpr std::string_view kPrefix = "data.";
 constexpr const char* kContent = "data.content";
 constexpr const char* kOrder = "data.order";
+constexpr const char* kShuffle = "data.shuffle";
+constexpr const char* kWindow = "data.window";
 constexpr const char* kTestContent = "data.test_content";
 constexpr const char* kUnused = "not in use";
 // A run may continue with other values of these keys: they only cut the same order of samples in
@@ -88,6 +94,32 @@ void require_same_data(const Json& was, const Json& now) {
     log_warning(
         "the checkpoint comes from an earlier version and has no digest of its data: this run "
         "cannot check that the data is the same");
+}
+
+void put_order(Json& config, const plan::OrderOptions& order, int64_t samples) {
+  using plan::OrderKind;
+  const bool is_flag = order.kind == OrderKind::full || order.kind == OrderKind::none;
+  config[kShuffle] =
+      is_flag ? (order.shuffles() ? "true" : "false") : std::string(plan::to_string(order.kind));
+  config.erase(kWindow);
+  config.erase(kOrder);
+  if (order.kind == OrderKind::blocks) config[kWindow] = fmt::format("{}", order.window);
+  std::vector<std::string> parts;
+  if (order.kind == OrderKind::full && !order.mixture && samples > plan::kLargestOrderTable)
+    parts.push_back("keyed");
+  if (order.kind == OrderKind::blocks && order.blocks && !order.mixture)
+    parts.push_back(fmt::format("{} blocks ({})", order.blocks->count(), order.blocks->digest()));
+  if (order.mixture) {
+    const std::string text = order.mixture->to_json().dump();
+    parts.push_back(fmt::format("mixture of {} sources ({})",
+                                order.mixture->options().sources.size(),
+                                sha256_hex(text).substr(0, 16)));
+  }
+  if (order.by_length)
+    parts.push_back(fmt::format("batches of {} by length in windows of {} ({})",
+                                order.by_length->batch, order.by_length->window,
+                                order.by_length->content));
+  if (!parts.empty()) config[kOrder] = fmt::format("{}", fmt::join(parts, ", "));
 }
 
 }  // namespace trireme

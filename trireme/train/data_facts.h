@@ -1,6 +1,8 @@
 // Compares the data of a run with the data of the checkpoint that it resumes from. No torch.
 #pragma once
 #include <trireme/base/json.h>
+#include <trireme/plan/order_options.h>
+#include <cstdint>
 
 namespace trireme {
 
@@ -14,5 +16,11 @@ namespace trireme {
 // other samples could not be compared. Throws Error(invalid_argument) that names each key with
 // both values.
 void require_same_data(const Json& was, const Json& now);
+
+// Sets the keys of a configuration that say in which order `samples` are trained on.
+// "data.shuffle" is "true" for OrderKind::full and "false" for none, as it was before there were
+// others. "data.order" is "keyed" for a full order without a table, and the digest of whatever
+// else decides the order: blocks, a mixture, lengths.
+void put_order(Json& config, const plan::OrderOptions& order, int64_t samples);
 
 }  // namespace trireme

@@ -13,15 +13,14 @@ namespace {
 using plan::DataPlanOptions;
 using plan::DataPosition;
 
-bool before(DataPosition a, DataPosition b) {
-  return a.epoch != b.epoch ? a.epoch < b.epoch : a.consumed < b.consumed;
-}
+bool before(DataPosition a, DataPosition b) { return plan::is_before(a, b); }
 bool equal(const DataPlanOptions& a, const DataPlanOptions& b) {
   return a.samples == b.samples && a.batch == b.batch && a.seed == b.seed &&
          a.shuffle == b.shuffle && a.drop_last == b.drop_last;
 }
 bool same_order(const DataPlanOptions& a, const DataPlanOptions& b) {
-  return a.samples == b.samples && a.shuffle == b.shuffle && (!a.shuffle || a.seed == b.seed);
+  const bool uses_seed = a.shuffle.shuffles() || a.shuffle.by_length;
+  return a.samples == b.samples && a.shuffle == b.shuffle && (!uses_seed || a.seed == b.seed);
 }
 
 int64_t full_batch(const DataPlanOptions& data, int64_t consumed) {
@@ -108,6 +107,9 @@ void Ledger::go_on(const monitor::ContinueRecord& from) {
     run.to = from.position;
     run.steps_to = from.step;
   }
+  // The run has the lists of which a checkpoint may have only the digests.
+  for (DataPlanOptions& data : plans_)
+    if (data.shuffle == from.data.shuffle) data.shuffle = from.data.shuffle;
   if (plans_.empty() || !equal(plans_.back(), from.data)) plans_.push_back(from.data);
 }
 
@@ -162,6 +164,8 @@ struct Ledger::Epoch {
   std::vector<Stretch> wrong;
   // The samples that are wrong, if the uses followed different orders.
   std::vector<int64_t> lost_samples, repeated_samples;
+  // The uses followed different orders, and this ledger cannot compute the samples of one.
+  bool is_unknown = false;
   // The data of its uses; null: there are none.
   const DataPlanOptions* data = nullptr;
 
@@ -195,7 +199,16 @@ void Ledger::Epoch::count_positions(const std::vector<Use>& uses, int64_t begin,
 // The order changed half-way (another seed), so only the samples themselves can be compared.
 void Ledger::Epoch::count_samples(const std::vector<Use>& uses, int64_t number,
                                   bool none_may_lack) {
-  std::vector<int> times(static_cast<size_t>(data->samples), 0);
+  is_unknown =
+      !std::ranges::all_of(uses, [](const Use& use) { return use.data->shuffle.is_known(); });
+  if (is_unknown) {
+    count.lost = count.expected;  // It is not proved that any was used once.
+    return;
+  }
+  // The places of a mixture take a part of its numbers.
+  const bool is_part = data->shuffle.mixture != nullptr;
+  const plan::DataPlan plan(*data);
+  std::vector<int> times(static_cast<size_t>(plan.order().numbers()), 0);
   for (const Use& use : uses) {
     const std::vector<int64_t> order = order_of(*use.data, number);
     for (int64_t at = use.begin; at < use.end; ++at)
@@ -206,7 +219,8 @@ void Ledger::Epoch::count_samples(const std::vector<Use>& uses, int64_t number,
   for (size_t sample = 0; sample < times.size(); ++sample) {
     if (times[sample] == 1) ++count.seen_once;
     if (times[sample] > 1) repeated_samples.push_back(static_cast<int64_t>(sample));
-    if (times[sample] == 0 && none_may_lack) lost_samples.push_back(static_cast<int64_t>(sample));
+    if (times[sample] == 0 && none_may_lack && !is_part)
+      lost_samples.push_back(static_cast<int64_t>(sample));
   }
   count.repeated = static_cast<int64_t>(repeated_samples.size());
   count.lost = std::max<int64_t>(0, count.expected - count.seen_once - count.repeated);
@@ -312,7 +326,7 @@ std::vector<std::string> Ledger::errors(size_t most) const {
     const Epoch epoch = this->epoch(number);
     for (const Stretch& stretch : epoch.wrong) {
       std::string which;
-      if (epoch.data)
+      if (epoch.data && epoch.data->shuffle.is_known())
         which = fmt::format(" (samples {})",
                             some(first_of(*epoch.data, number, stretch.begin, stretch.end)));
       const std::string where = fmt::format("epoch {}: positions {} to {} of its order{}", number,
@@ -321,6 +335,11 @@ std::vector<std::string> Ledger::errors(size_t most) const {
                              : fmt::format("{} were used {} times{}", where, stretch.times,
                                            steps_at(number, stretch.begin)));
     }
+    if (epoch.is_unknown)
+      add(
+          fmt::format("epoch {}: its order changed on the way, and this record has only digests "
+                      "of the lists from which its samples follow",
+                      number));
     if (!epoch.lost_samples.empty())
       add(fmt::format("epoch {}: {} samples ({}) were used by no step", number,
                       epoch.lost_samples.size(), some(epoch.lost_samples)));
@@ -341,7 +360,7 @@ Json Ledger::to_json() const {
   const auto pair = [](DataPosition at) { return Json::array({at.epoch, at.consumed}); };
   Json plans = Json::array(), runs = Json::array();
   for (const DataPlanOptions& data : plans_)
-    plans.push_back({data.samples, data.batch, data.seed, data.shuffle, data.drop_last});
+    plans.push_back({data.samples, data.batch, data.seed, data.shuffle.to_json(), data.drop_last});
   for (const Run& run : runs_)
     runs.push_back({run.plan, run.generation, run.world_size, pair(run.from), pair(run.to),
                     run.step_before, run.steps_to});
@@ -359,8 +378,8 @@ Ledger Ledger::from_json(const Json& json, const std::string& where) {
     ledger.begin_ = position(json.at("begin"));
     for (const Json& data : json.at("plans")) {
       ledger.plans_.push_back({data.at(0).get<int64_t>(), data.at(1).get<int64_t>(),
-                               data.at(2).get<uint64_t>(), data.at(3).get<bool>(),
-                               data.at(4).get<bool>()});
+                               data.at(2).get<uint64_t>(),
+                               plan::OrderOptions::from_json(data.at(3)), data.at(4).get<bool>()});
       check(ledger.plans_.back(), {});
     }
     for (const Json& run : json.at("runs")) {

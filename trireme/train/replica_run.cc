@@ -92,7 +92,7 @@ bool ReplicaRun::Impl::bind(ReplicaGroups groups) {
   if (!injector_ && !options_.inject.faults.empty())
     injector_.emplace(options_.inject.faults, options_.inject.marks, fault_actions());
   listeners_.bind(this->group().rank(), this->group().size(), *model_.model().module);
-  if (!course_) course_.emplace(options_, setting_.train->size(), engine().rates());
+  if (!course_) course_.emplace(options_, samples_of_epoch(), engine().rates());
   const bool goes_on = resume();
   kept_.reset();
   model_.forget_what_is_aside();
@@ -115,13 +115,17 @@ void ReplicaRun::Impl::enter_generation(const MeshRank& mesh) {
   place_ = std::move(place);
 }
 
+// The places of an epoch, which a mixture has other ones of than its source has samples.
+int64_t ReplicaRun::Impl::samples_of_epoch() const {
+  return options_.shuffle.samples_of_epoch(setting_.train->size());
+}
+
 // The facts that a checkpoint must fit. The order of the samples follows the options: a programme
 // may have changed them after it read a configuration, or may have none.
 RunFacts ReplicaRun::Impl::facts_for_checkpoints() const {
-  const int64_t samples = setting_.train->size();
+  const int64_t samples = samples_of_epoch();
   Json config = options_.config;
-  config["data.shuffle"] = options_.shuffle ? "true" : "false";
-  if (options_.shuffle && samples > plan::kLargestOrderTable) config["data.order"] = "keyed";
+  put_order(config, options_.shuffle, samples);
   return {samples, options_.seed, options_.batch, std::move(config), model_.tensors().aliases};
 }
 
@@ -345,8 +349,8 @@ void ReplicaRun::Impl::finish() {
     listeners_.tell(monitor::Message{
         fmt::format("the evaluator stopped the run early, at step {}", progress_.step)});
   if (result().report.stop_reason == kStoppedEarly)
-    listeners_.tell(monitor::Message{fmt::format("stopped early at step {}: {}", progress_.step,
-                                                 early_stop_.describe())});
+    listeners_.tell(monitor::Message{
+        fmt::format("stopped early at step {}: {}", progress_.step, early_stop_.describe())});
   strike(Phase::idle, progress_.step);
   standing_.enter(Standing::finished);
 }

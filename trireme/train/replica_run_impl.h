@@ -60,6 +60,7 @@ struct ReplicaRun::Impl {
   RunState present_state();
   static StateEntry held(StateEntry entry);
   EngineState whole_state();
+  int64_t samples_of_epoch() const;
   RunFacts facts_for_checkpoints() const;
   FaultActions fault_actions();
   void announce_start();

@@ -272,8 +272,7 @@ auto rows_of_numbers() {
            .meaning = "Epochs between tests on the held-out samples; 0: a test at the end only.",
            .range = config::at_least(0)}),
       config::part(&O::memory), config::part(&O::early_stop), config::part(&O::evaluator),
-      config::part(&O::guard),
-      config::part(&O::inject));
+      config::part(&O::guard), config::part(&O::inject));
 }
 
 auto rows_of_run() {
@@ -292,9 +291,7 @@ auto rows_of_run() {
                               "auto: as many as train.micro_batch gives.",
                    .range = config::at_least(1),
                    .automatic = 0}),
-      config::row(&O::shuffle,
-                  {.name = "data.shuffle",
-                   .meaning = "Use the samples of every epoch in a new order, from train.seed."}),
+      config::part(&O::shuffle),
       config::row(&O::drop_last,
                   {.name = "data.drop_last",
                    .meaning = "Leave out the last batch of an epoch if it is smaller."}),

@@ -11,6 +11,7 @@
 #include <trireme/plan/bucket_plan.h>
 #include <trireme/plan/data_parallel_plan.h>
 #include <trireme/plan/division.h>
+#include <trireme/plan/order_options.h>
 #include <trireme/plan/ps_options.h>
 #include <trireme/plan/tensor_spec.h>
 #include <trireme/train/early_stop.h>
@@ -74,7 +75,8 @@ struct TrainerOptions {
   // The global batch. 0: micro_batch x accumulate x replicas.
   int64_t batch = 64;
   uint64_t seed = 1;
-  bool shuffle = true;
+  // The order of an epoch's samples; true is full, false is none (plan/sample_order.h).
+  plan::OrderOptions shuffle;
   bool drop_last = false;
   // The type of parameters and data. With bfloat16 and float16, masters and
   // batch norms are float32.
@@ -133,7 +135,8 @@ struct TrainerOptions {
   std::function<void(Report&)> publish;
   monitor::CostOptions cost;
   // Written into checkpoints. A run continues only if the keys "data..." are
-  // the same (data_facts.h). The Trainer sets "data.shuffle" from `shuffle`.
+  // the same (data_facts.h). The Trainer sets "data.shuffle" and what belongs to it from
+  // `shuffle`.
   Json config = Json::object();
   double started_at = 0;  // The Unix time at which the command began; 0: now.
 };
