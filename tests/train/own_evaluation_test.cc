@@ -3,7 +3,10 @@
 // This header must come after those of torch.
 #include <gmock/gmock.h>
 
+#include <trireme/checkpoint/folder.h>
+#include <trireme/checkpoint/step_name.h>
 #include <trireme/train/metric.h>
+#include <filesystem>
 #include <mutex>
 
 #include "../base/expect_error.h"
@@ -176,6 +179,40 @@ TEST(EarlyStopOfARun, NeedsEvaluations) {
   options.evaluate_every = 1;
   options.early_stop.measure = "f1";
   EXPECT_THAT(refusal(options, clouds(8, 2)), HasSubstr("early_stop.measure is \"f1\""));
+}
+
+// The losses have their own order, and the best metric is the highest one.
+TEST(CheckpointsOfARun, TheBestByAMetricStay) {
+  const tests::Folder folder;
+  TrainerOptions options = tests::options();
+  options.epochs = 6;
+  options.checkpoint = {
+      .dir = folder.path(), .every_epochs = 1, .keep = 1, .keep_best = 2, .measure = "closeness"};
+  const auto evaluations = std::make_shared<std::atomic<int>>(0);
+  Job with = job();
+  with.metrics = {mean_metric(
+      "closeness",
+      [evaluations](const at::Tensor& output, const at::Tensor&) {
+        const int64_t number = (*evaluations)++;  // One batch is an evaluation.
+        return at::full({output.size(0)}, -static_cast<double>(std::abs(number - 2)), at::kDouble);
+      },
+      /*higher_is_better=*/true)};
+  const Report report = fit(options, with, clouds(40), clouds(10, 2));
+  const int64_t steps = report.steps / 6;
+  const auto there = [&](int64_t epoch) {
+    return std::filesystem::exists(std::filesystem::path(folder.path()) /
+                                   checkpoint::name_of_step(epoch * steps));
+  };
+  // Epochs 2 and 3, of which the older one wins against 4; and the newest.
+  EXPECT_EQ((std::vector<bool>{there(1), there(2), there(3), there(4), there(5), there(6)}),
+            (std::vector<bool>{false, true, true, false, false, true}));
+  const auto manifest = checkpoint::open_checkpoint(report.checkpoint).manifest;
+  EXPECT_EQ(checkpoint::evaluated(manifest, "closeness"), -3);
+
+  options.checkpoint.measure = "f1";
+  EXPECT_THAT(message_of(ErrorCode::invalid_argument,
+                         [&] { fit(options, with, clouds(40), clouds(10, 2)); }),
+              HasSubstr("checkpoint.measure is \"f1\""));
 }
 
 TEST(OwnSchedule, DecidesTheLearningRateOfEachStep) {

@@ -315,7 +315,7 @@ TEST(Saver, TheLastCheckpointHasItsEvaluationWhereTheBestAreKept) {
     options.checkpoint.keep_best = best;
     const Report report = fit(options, job(), clouds(90), clouds(30));
     const auto loss =
-        checkpoint::evaluation_loss(checkpoint::open_checkpoint(report.checkpoint).manifest);
+        checkpoint::evaluated(checkpoint::open_checkpoint(report.checkpoint).manifest, "loss");
     EXPECT_EQ(loss.has_value(), best == 1);
     if (loss) {
       EXPECT_EQ(*loss, report.eval->loss);

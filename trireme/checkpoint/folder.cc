@@ -32,6 +32,19 @@ void make_folders(FileSystem& files, const fs::path& path) {
   files.sync_folder(above.empty() ? fs::path(".") : above);
 }
 
+// Manifests of before there was a choice do not name the measure.
+BestBy best_by_of(const Manifest& manifest) {
+  BestBy by;
+  const auto told = manifest.extra.find("best_by");
+  if (told == manifest.extra.end() || !told->is_object()) return by;
+  if (const auto name = told->find("measure"); name != told->end() && name->is_string())
+    by.measure = *name;
+  if (const auto higher = told->find("higher_is_better");
+      higher != told->end() && higher->is_boolean())
+    by.higher_is_better = *higher;
+  return by;
+}
+
 }  // namespace
 
 TensorFiles::TensorFiles(const std::vector<TensorView>& model,
@@ -94,7 +107,7 @@ fs::path Folder::save(Manifest manifest, const std::vector<OutgoingFile>& conten
     }
     throw;
   }
-  known_losses_[manifest.step] = evaluation_loss(manifest);
+  known_[manifest.step] = evaluated(manifest, retention_.best_by.measure);
   try {
     remove_outdated(manifest.step);
   } catch (const Error& error) {
@@ -162,7 +175,7 @@ std::vector<int64_t> Folder::remove_outdated(int64_t saved_step) {
       return false;
     }
   };
-  for (const int64_t step : outdated(losses(), saved_step, retention_))
+  for (const int64_t step : outdated(measured(), saved_step, retention_))
     if (attempt([&] {
           files_.remove_tree(doomed(step));
           files_.rename(path_of(step), doomed(step));
@@ -176,27 +189,29 @@ std::vector<int64_t> Folder::remove_outdated(int64_t saved_step) {
 
 std::vector<int64_t> Folder::prune() {
   const auto whole = newest();
+  if (whole) retention_.best_by = best_by_of(whole->manifest);
   return whole ? remove_outdated(whole->manifest.step) : std::vector<int64_t>{};
 }
 
-Losses Folder::losses() {
-  Losses losses;
+Measured Folder::measured() {
+  Measured measured;
   for (const int64_t step : steps_in(files_, path_)) {
-    auto known = known_losses_.find(step);
-    if (known == known_losses_.end()) {
-      std::optional<double> loss;
+    auto known = known_.find(step);
+    if (known == known_.end()) {
+      std::optional<double> value;
       const fs::path manifest = path_of(step) / kManifestFile;
       try {
         if (retention_.keep_best > 0)
-          loss = evaluation_loss(manifest_from_text(read_file(manifest), manifest.string()));
+          value = evaluated(manifest_from_text(read_file(manifest), manifest.string()),
+                            retention_.best_by.measure);
       } catch (const Error&) {
-        loss.reset();  // A damaged checkpoint cannot be the best.
+        value.reset();  // A damaged checkpoint cannot be the best.
       }
-      known = known_losses_.emplace(step, loss).first;
+      known = known_.emplace(step, value).first;
     }
-    losses.insert(*known);
+    measured.insert(*known);
   }
-  return losses;
+  return measured;
 }
 
 std::optional<Saved> Folder::newest() const { return newest_in(path_); }

@@ -71,8 +71,9 @@ class Folder {
                              const Part& part = {}, const GoOnWaiting& go_on_waiting = {});
   std::filesystem::path path_of(int64_t step) const;
   // Removes the checkpoints that `retention` does not keep, as save() does, but never the newest
-  // whole checkpoint or anything newer. Returns the removed steps. Throws Error(corrupt) and
-  // removes nothing if no checkpoint is whole.
+  // whole checkpoint or anything newer. The best ones are those by the measure of the run, which
+  // the newest manifest names. Returns the removed steps. Throws Error(corrupt) and removes
+  // nothing if no checkpoint is whole.
   std::vector<int64_t> prune();
   // Returns the newest checkpoint whose hashes are right. Newer damaged checkpoints are skipped,
   // and the log names each with its damage. Returns nothing if the folder holds no checkpoint.
@@ -87,14 +88,14 @@ class Folder {
              const GoOnWaiting& go_on_waiting, const std::filesystem::path& unfinished);
   void take_place(const std::filesystem::path& written, const std::filesystem::path& place);
   std::vector<int64_t> remove_outdated(int64_t saved_step);
-  Losses losses();
+  Measured measured();
 
   std::filesystem::path path_;
   RetentionOptions retention_;
   FileSystem& files_;
   std::unique_ptr<FileSystem::Lock> lock_;
   // Each manifest is read only once.
-  Losses known_losses_;
+  Measured known_;
 };
 
 // Folder::newest() for a folder that is only read. Throws the same errors.

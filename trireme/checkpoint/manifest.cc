@@ -79,12 +79,18 @@ void require_seal(std::string_view text, const std::string& where) {
 
 }  // namespace
 
-std::optional<double> evaluation_loss(const Manifest& manifest) {
+std::optional<double> evaluated(const Manifest& manifest, const std::string& measure) {
   const auto evaluation = manifest.extra.find("evaluation");
   if (evaluation == manifest.extra.end() || !evaluation->is_object()) return {};
-  const auto loss = evaluation->find("loss");
-  return loss != evaluation->end() && loss->is_number() ? std::optional(loss->get<double>())
-                                                        : std::nullopt;
+  const Json* values = &*evaluation;
+  if (measure != "loss" && measure != "accuracy") {
+    const auto metrics = evaluation->find("metrics");
+    if (metrics == evaluation->end() || !metrics->is_object()) return {};
+    values = &*metrics;
+  }
+  const auto value = values->find(measure);
+  return value != values->end() && value->is_number() ? std::optional(value->get<double>())
+                                                      : std::nullopt;
 }
 
 std::string to_text(const Manifest& manifest) {

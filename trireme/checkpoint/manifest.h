@@ -49,9 +49,9 @@ struct Manifest {
   std::map<std::string, int> writers;  // File -> its writer (Part::ranks). save() fills it in.
 };
 
-// Returns the loss of an evaluation at the manifest's step,
-// extra["evaluation"]["loss"], if there was one.
-std::optional<double> evaluation_loss(const Manifest& manifest);
+// Returns a value of the evaluation at the manifest's step, if there was one: "loss", "accuracy"
+// or a metric by its name. They are in extra["evaluation"], metrics in its "metrics".
+std::optional<double> evaluated(const Manifest& manifest, const std::string& measure);
 
 // Returns the text of manifest.json.
 std::string to_text(const Manifest& manifest);

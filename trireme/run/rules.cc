@@ -51,6 +51,7 @@ void check_measures(const Config& config) {
                     known.empty() ? "a programme or model.library that registers it"
                                   : fmt::format("{}", fmt::join(known, ", ")));
   check_measure("early_stop.measure", config.trainer.early_stop.measure, wanted);
+  check_measure("checkpoint.measure", config.trainer.checkpoint.measure, wanted);
   check_measure("evaluator.measure", config.trainer.evaluator.measure, wanted);
 }
 

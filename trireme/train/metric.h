@@ -18,7 +18,8 @@ struct Metric {
   // Makes the value of the sums over all samples. Default: sums[0] / sums[1].
   std::function<double(const at::Tensor& sums)> value;
   int64_t size = 2;
-  bool higher_is_better = false;  // For early_stop.measure and evaluator.measure.
+  bool higher_is_better =
+      false;  // As checkpoint.measure, and as that of early_stop and evaluator.
 };
 // The mean over all samples of a value per sample: `values` returns [n], of any type.
 Metric mean_metric(std::string name, OfBatch<at::Tensor> values, bool higher_is_better = false);

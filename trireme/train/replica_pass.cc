@@ -139,9 +139,9 @@ void ReplicaRun::Impl::evaluate_now(int64_t epoch) {
   const Evaluation evaluation =
       evaluate(engine(), model_.model(), setting_.job, *setting_.test,
                evaluation_batch(options_.batch), to_torch(options_.dtype), group());
-  const monitor::EvalRecord found{progress_.step,      epoch,
-                                  evaluation.loss,     evaluation.accuracy,
-                                  evaluation.samples,  evaluation.metrics};
+  const monitor::EvalRecord found{progress_.step,     epoch,
+                                  evaluation.loss,    evaluation.accuracy,
+                                  evaluation.samples, evaluation.metrics};
   listeners_.evaluated(found);
   early_stop_.take(found);
   progress_.early_stop = early_stop_.state();
@@ -160,7 +160,7 @@ void ReplicaRun::Impl::save() {
   engine().prepare_to_read();
   Json evaluation;
   if (const auto eval = report_.evaluation_of(progress_.step))
-    evaluation = {{"loss", eval->loss}, {"accuracy", eval->accuracy}};
+    evaluation = {{"loss", eval->loss}, {"accuracy", eval->accuracy}, {"metrics", eval->metrics}};
   const EngineState state = whole_state();
   checkpoints_.begin_save(state.elsewhere.parts > 0);
   saver.save(state, progress_, evaluation);

@@ -126,7 +126,12 @@ RunFacts ReplicaRun::Impl::facts_for_checkpoints() const {
   const int64_t samples = samples_of_epoch();
   Json config = options_.config;
   put_order(config, options_.shuffle, samples);
-  return {samples, options_.seed, options_.batch, std::move(config), model_.tensors().aliases};
+  return {samples,
+          options_.seed,
+          options_.batch,
+          std::move(config),
+          model_.tensors().aliases,
+          checkpoints_.best_by()};
 }
 
 bool ReplicaRun::Impl::user_wants_stop() const {
@@ -248,15 +253,15 @@ bool ReplicaRun::Impl::resume(bool goes_back) {
           ErrorCode::internal, "train",
           fmt::format("there is no checkpoint to continue from after step {}", progress_.step),
           "run the job again, and it starts from the beginning");
+    if (!setting_.job.has_no_start.empty())
+      throw Error(ErrorCode::not_found, "train",
+                  setting_.job.has_no_start + "; no worker has a state from which to go on",
+                  "the file, or a checkpoint.dir with a checkpoint");
     resize();
     return false;
   }
   has_moved_ = false;
   model_.begin_averages_anew_but(found->found);
-    if (!setting_.job.has_no_start.empty())
-      throw Error(ErrorCode::not_found, "train",
-                  setting_.job.has_no_start + "; no worker has a state from which to go on",
-                  "the file, or a checkpoint.dir with a checkpoint");
   progress_ = std::move(found->progress);
   goes_back ? guard_.go_back(progress_.guard) : guard_.load(progress_.guard);
   resize_.load(progress_.resize);

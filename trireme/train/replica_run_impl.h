@@ -127,7 +127,8 @@ struct ReplicaRun::Impl {
   Resize resize_{options_.resize, options_.batch};
   EarlyStop early_stop_{options_.early_stop,
                         measure_of(setting_.job.metrics, options_.early_stop.measure)};
-  RunCheckpoints checkpoints_{world_, options_};
+  RunCheckpoints checkpoints_{world_, options_,
+                              measure_of(setting_.job.metrics, options_.checkpoint.measure)};
   RunReport report_;  // It measures the time from its start, to which the model belongs.
   ReplicaModel model_;
   Listeners listeners_;

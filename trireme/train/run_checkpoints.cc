@@ -58,7 +58,8 @@ void RunCheckpoints::wait_for_all() {
 // next generation.
 checkpoint::Folder RunCheckpoints::open_folder() {
   const CheckpointOptions& keep = options_.checkpoint;
-  const checkpoint::RetentionOptions retention{keep.keep, keep.keep_every, keep.keep_best};
+  const checkpoint::RetentionOptions retention{keep.keep, keep.keep_every, keep.keep_best,
+                                               best_by_};
   if (!world_.is_elastic() || world_.identity().generation == 0)
     return checkpoint::Folder(keep.dir, retention, disk_);
   try {

@@ -17,7 +17,9 @@ namespace trireme {
 // is saved or found.
 class RunCheckpoints {
  public:
-  RunCheckpoints(World& world, const TrainerOptions& options) : world_(world), options_(options) {}
+  // checkpoint.keep_best compares by `measure`.
+  RunCheckpoints(World& world, const TrainerOptions& options, const Measure& measure)
+      : world_(world), options_(options), best_by_{measure.name, measure.higher_is_better} {}
 
   // COLLECTIVE. Opens the folder on rank 0, agrees on the parts of saves, and makes the saver.
   // `in_parts` says that parts of several ranks fit together. Rank 0 keeps the folder from one
@@ -27,6 +29,7 @@ class RunCheckpoints {
   // units it waits for them and gives the folder back.
   void unbind();
 
+  const checkpoint::BestBy& best_by() const { return best_by_; }
   bool wanted() const { return !options_.checkpoint.dir.empty(); }
   Saver& saver() { return *saver_; }
   bool has_slices() const { return saver_ && saver_->has_slices(); }
@@ -50,6 +53,7 @@ class RunCheckpoints {
 
   World& world_;
   const TrainerOptions& options_;
+  const checkpoint::BestBy best_by_;
   // It must come before the writers, which use it.
   FullDisk disk_;
   std::optional<checkpoint::Writer> writer_;       // Only rank 0 has it.

@@ -154,6 +154,8 @@ checkpoint::Manifest Saver::manifest_of(const EngineState& state, const Progress
   manifest.extra["counters"] = std::move(counters);
   if (!state.elsewhere.text.empty()) manifest.extra["elsewhere"] = state.elsewhere.text;
   if (!evaluation.is_null()) manifest.extra["evaluation"] = evaluation;
+  if (const auto& [measure, higher_is_better] = facts_.best_by; measure != "loss")
+    manifest.extra["best_by"] = {{"measure", measure}, {"higher_is_better", higher_is_better}};
   return manifest;
 }
 

@@ -44,6 +44,7 @@ struct RunFacts {
   int64_t batch = 0;
   Json config = Json::object();
   std::map<std::string, std::string> aliases;  // See ModuleState.
+  checkpoint::BestBy best_by = {};             // For `trireme ckpt prune`.
 };
 
 // The place where a generation writes checkpoints in parts (checkpoint/parts.h), and this rank's

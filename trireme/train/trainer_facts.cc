@@ -30,6 +30,7 @@ std::map<std::string, std::string> facts_of(const TrainerOptions& options, const
 void check_evaluations(const TrainerOptions& options, const Job& job, const Source* test) {
   check(job.metrics);
   check_measure("early_stop.measure", options.early_stop.measure, names_of(job.metrics));
+  check_measure("checkpoint.measure", options.checkpoint.measure, names_of(job.metrics));
   check_measure("evaluator.measure", options.evaluator.measure, names_of(job.metrics));
   if (options.early_stop.patience > 0 && (test == nullptr || test->size() == 0))
     refuse_option(fmt::format("early_stop.patience is {}, and there are no held-out samples",

@@ -12,9 +12,9 @@ namespace trireme {
 std::map<std::string, std::string> facts_of(const TrainerOptions& options, const Job& job,
                                             const Source& train, const Source* test);
 
-// Throws Error(invalid_argument) if early_stop.measure or evaluator.measure is no value of the
-// job's evaluations, if early_stop has no evaluations, and as check() of metrics does. `test` may
-// be null.
+// Throws Error(invalid_argument) if checkpoint.measure, early_stop.measure or evaluator.measure is
+// no value of the job's evaluations, if early_stop has no evaluations, and as check() of metrics
+// does. `test` may be null.
 void check_evaluations(const TrainerOptions& options, const Job& job, const Source* test);
 
 }  // namespace trireme

@@ -126,9 +126,14 @@ config::Rows rows_of(const CheckpointOptions*) {
        config::row(
            &O::keep_best,
            {.name = "checkpoint.keep_best",
-            .meaning = "The number of checkpoints with the lowest loss on the held-out samples "
-                       "that stay too. Only those saved right after an evaluation count.",
+            .meaning = "The number of checkpoints with the best checkpoint.measure that stay too. "
+                       "Only those saved right after an evaluation count.",
             .range = config::count_from(0)}),
+       config::row(&O::measure,
+                   {.name = "checkpoint.measure",
+                    .meaning = "The value on the held-out samples by which checkpoint.keep_best "
+                               "compares: loss, accuracy, or a metric that a programme "
+                               "registers."}),
        config::row(
            &O::memory_every,
            {.name = "checkpoint.memory_every",

@@ -39,8 +39,9 @@ struct CheckpointOptions {
   int keep = 2;
   // Checkpoints of steps that are a multiple of it stay too; 0: none.
   int64_t keep_every = 0;
-  // The number of checkpoints with the lowest evaluation loss that stay too.
+  // The number of checkpoints with the best evaluations that stay too.
   int keep_best = 0;
+  std::string measure = "loss";  // The name of a Measure, by which keep_best compares.
   // Training continues while a copy is written.
   bool background = true;
   // In an elastic job whose ranks have parts of the state: the steps between copies of each rank's
