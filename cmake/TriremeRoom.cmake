@@ -71,6 +71,13 @@ set_source_files_properties(
   ${PROJECT_SOURCE_DIR}/trireme/plan/mixture.cc
   ${PROJECT_SOURCE_DIR}/trireme/plan/sample_order.cc
   PROPERTIES COMPILE_OPTIONS "${hot}" SKIP_PRECOMPILE_HEADERS ON)
+# These touch every pixel. Without contraction the clones for all generations of processors compute
+# the same bits, and no code looks at errno or traps.
+foreach(name colour jpeg jpeg_layout png rows webp)
+  set_source_files_properties(${PROJECT_SOURCE_DIR}/trireme/images/${name}.cc
+    PROPERTIES SKIP_PRECOMPILE_HEADERS ON
+    COMPILE_OPTIONS "${hot};-fno-math-errno;-fno-trapping-math;-ffp-contract=off")
+endforeach()
 
 # Sources that include more of torch than tensors read nearly all of it.
 set(wide_torch "^#include <torch/(csrc|library|nn|optim|serialize|torch)")

@@ -13,8 +13,8 @@ import re
 import sys
 
 ORDER = ["base", "config", "plan", "monitor", "net", "watch", "membership", "checkpoint", "faults",
-         "records", "comm", "tensor", "data", "parallel", "train", "models", "launch", "run",
-         "capi", "cli"]
+         "records", "comm", "tensor", "images", "data", "parallel", "train", "models", "launch",
+         "run", "capi", "cli"]
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
 TORCH = re.compile(r"^(torch|ATen|c10|caffe2)/")
 

@@ -14,7 +14,8 @@ from package_tree import ROOT, arguments_of, programmes_of, run, set_rpath
 
 # A project that is compiled against the package needs these. CMake names those that are missing.
 TO_COMPILE = ("g++", "cmake", "libfmt-dev", "nlohmann-json3-dev", "libyaml-cpp-dev", "libssl-dev",
-              "zlib1g-dev", "libxxhash-dev", "libzstd-dev")
+              "zlib1g-dev", "libxxhash-dev", "libzstd-dev", "libjpeg-dev", "libpng-dev",
+              "libwebp-dev")
 
 
 def arrange(prefix, version):

@@ -16,7 +16,8 @@ from support import BIN, ROOT, SystemTest, environment
 TORCH = pathlib.Path(importlib.util.find_spec("torch").origin).parent
 # The machine's own packages must not be found, so that a project shows what the wheel lacks.
 NO_PACKAGES = [f"-DCMAKE_DISABLE_FIND_PACKAGE_{name}=ON"
-               for name in ("OpenSSL", "ZLIB", "fmt", "nlohmann_json", "yaml-cpp", "CURL", "MPI")]
+               for name in ("OpenSSL", "ZLIB", "fmt", "nlohmann_json", "yaml-cpp", "JPEG", "PNG",
+                            "CURL", "MPI")]
 CLEAN = {"OMP_NUM_THREADS": "1"}
 
 

@@ -1,0 +1,101 @@
+#include <gtest/gtest.h>
+
+#include <trireme/images/rows.h>
+#include <bit>
+#include <cmath>
+
+#include "../base/expect_error.h"
+#include "encoded.h"
+
+namespace trireme::images::rows_test {
+namespace {
+
+const RowOptions kUsual{.mean = {0.485F, 0.456F, 0.406F, 0.5F},
+                        .std = {0.229F, 0.224F, 0.225F, 0.3F}};
+
+std::vector<float> row_of(const Image& image, const RowOptions& options) {
+  std::vector<float> row(image.pixels.size());
+  write_row(image, options, row.data());
+  return row;
+}
+
+TEST(WriteRow, NormalisesFlipsAndOrdersAnyImage) {
+  for (const int64_t channels : {1, 2, 3, 4})
+    for (const int64_t width : {1, 31, 600})
+      for (int flags = 0; flags < 8; ++flags) {
+        const Image image = painted(5, width, channels);
+        RowOptions options = kUsual;
+        options.flip_horizontally = flags & 1;
+        options.flip_vertically = flags & 2;
+        options.channels_last = flags & 4;
+        const auto row = row_of(image, options);
+        for (int64_t y = 0; y < 5; ++y)
+          for (int64_t x = 0; x < width; ++x)
+            for (int64_t c = 0; c < channels; ++c) {
+              const auto channel = static_cast<size_t>(c);
+              const int64_t from_y = flags & 2 ? 4 - y : y, from_x = flags & 1 ? width - 1 - x : x;
+              const double byte = image.row(from_y)[from_x * channels + c];
+              const double expected = (byte / 255 - options.mean[channel]) / options.std[channel];
+              const int64_t at =
+                  flags & 4 ? (y * width + x) * channels + c : (c * 5 + y) * width + x;
+              ASSERT_NEAR(row[static_cast<size_t>(at)], expected, 1e-6);
+            }
+      }
+}
+
+// The clones for newer processors must round like this one.
+TEST(WriteRow, HasTheBitsOfPlainArithmetic) {
+  Image image;
+  image.reshape(3, 256, 3);
+  for (size_t i = 0; i < image.pixels.size(); ++i) image.pixels[i] = static_cast<uint8_t>(i / 3);
+  const auto row = row_of(image, kUsual);
+  std::vector<uint16_t> halves(image.pixels.size());
+  write_row(image, kUsual, halves.data());
+  for (size_t c = 0; c < 3; ++c) {
+    const auto factor = static_cast<float>(1 / (255 * static_cast<double>(kUsual.std[c])));
+    const auto offset = static_cast<float>(-static_cast<double>(kUsual.mean[c]) / kUsual.std[c]);
+    for (size_t byte = 0; byte < 256; ++byte) {
+      const volatile float product = static_cast<float>(byte) * factor;  // No fused operation.
+      const float expected = product + offset;
+      ASSERT_EQ(row[c * 768 + byte], expected);
+      // bfloat16 by its definition: the nearest value with 8 significant bits, ties to even.
+      const double unit = std::exp2(std::ilogb(expected) - 7);
+      const auto nearest = static_cast<float>(std::nearbyint(expected / unit) * unit);
+      ASSERT_EQ(halves[c * 768 + byte], std::bit_cast<uint32_t>(nearest) >> 16) << expected;
+    }
+  }
+}
+
+TEST(WriteRow, ErasesABoxOfTheFlippedImage) {
+  const Image image = painted(6, 8);
+  RowOptions options = kUsual;
+  options.flip_horizontally = true;
+  const auto plain = row_of(image, options);
+  options.erase = EraseBox{.box = {1, 2, 3, 4}, .values = {9, 8, 7, 0}};
+  const auto erased = row_of(image, options);
+  options.erase->with_noise = true;
+  options.erase->noise_bits = 5;
+  const auto noisy = row_of(image, options);
+  EXPECT_EQ(noisy, row_of(image, options));
+  for (size_t i = 0; i < plain.size(); ++i) {
+    const size_t x = i % 8, y = i / 8 % 6, c = i / 48;
+    const bool inside = y >= 1 && y < 4 && x >= 2 && x < 6;
+    EXPECT_EQ(erased[i], inside ? 9.0F - static_cast<float>(c) : plain[i]);
+    EXPECT_EQ(noisy[i] == plain[i], !inside);
+  }
+}
+
+TEST(WriteRow, RefusesWrongOptionsBeforeItWrites) {
+  const Image image = painted(4, 4);
+  std::vector<float> row(48, 5);
+  const auto refused = [&](const RowOptions& options) {
+    message_of(ErrorCode::invalid_argument, [&] { write_row(image, options, row.data()); });
+  };
+  refused({.std = {1, 0, 1, 1}});
+  refused({.mean = {NAN, 0, 0, 0}});
+  refused({.erase = EraseBox{.box = {2, 2, 3, 1}}});
+  EXPECT_EQ(row, std::vector<float>(48, 5));
+}
+
+}  // namespace
+}  // namespace trireme::images::rows_test

@@ -1,0 +1,36 @@
+// Random changes of colour.
+#pragma once
+#include <trireme/images/image.h>
+#include <trireme/images/random.h>
+#include <array>
+#include <optional>
+
+namespace trireme::images {
+
+// The options of torchvision's ColorJitter. A factor is uniform in [max(0, 1 - b), 1 + b], the
+// shift of the hue in [-hue, hue]. A change whose option is 0 does not happen.
+struct JitterOptions {
+  double brightness = 0, contrast = 0, saturation = 0;  // 0 or more.
+  double hue = 0;                                       // 0 to 0.5, in turns of the circle.
+};
+
+enum class ColourChange : uint8_t { brightness, contrast, saturation, hue };
+
+// What was drawn for one image.
+struct Jitter {
+  std::array<ColourChange, 4> order{ColourChange::brightness, ColourChange::contrast,
+                                    ColourChange::saturation, ColourChange::hue};
+  std::optional<double> brightness, contrast, saturation, hue;
+};
+
+// Throws Error(invalid_argument) for options outside their ranges.
+Jitter draw_jitter(const JitterOptions& options, Random& random);
+
+// Applies the changes in their order, each to the bytes that the last one gave, like torchvision
+// on uint8: results are within 1 of its results. A grey image changes its brightness and contrast
+// only. Throws Error(invalid_argument) unless the image has 1 or 3 channels.
+void apply_jitter(const Jitter& jitter, Image& image);
+
+void colour_jitter(Image& image, const JitterOptions& options, Random& random);
+
+}  // namespace trireme::images
