@@ -1,0 +1,68 @@
+#include <trireme/data/packed_source.h>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <trireme/base/error.h>
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+namespace trireme {
+namespace {
+
+[[noreturn]] void refuse_document(const std::string& what) {
+  throw Error(ErrorCode::invalid_argument, "data", "packing: " + what,
+              "the documents whose lengths the plan of the packs was made of");
+}
+
+}  // namespace
+
+PackedSource::PackedSource(std::shared_ptr<const Source> documents,
+                           std::shared_ptr<const plan::Packing> packing, int64_t padding)
+    : documents_(std::move(documents)), packing_(std::move(packing)), padding_(padding) {
+  if (!documents_ || !packing_) refuse_document("there are no documents, or no plan of the packs");
+  if (documents_->size() != packing_->documents())
+    refuse_document(fmt::format("{} documents, and {} in the plan", documents_->size(),
+                                packing_->documents()));
+}
+
+std::vector<plan::PackPart> PackedSource::parts_of(int64_t pack) const {
+  const std::lock_guard lock(mutex_);
+  return packing_->pack(pack);
+}
+
+Example PackedSource::get(const Draw& draw) const {
+  const int64_t size = packing_->options().tokens;
+  Example pack{at::full({size}, padding_, at::kLong), at::full({size}, kNoTarget, at::kLong)};
+  at::Tensor positions = at::zeros({size}, at::kLong);
+  at::Tensor documents = at::full({size}, -1, at::kLong);
+  int64_t place = 0, number = 0;
+  for (const auto& [document, from, count] : parts_of(draw.index)) {
+    const at::Tensor read = documents_->get({document, draw.epoch, draw.seed}).data;
+    if (!read.defined() || read.dim() != 1 || read.is_floating_point() ||
+        read.size(0) < from + count)
+      refuse_document(fmt::format(
+          "document {} is {}, and the plan takes tokens {} to {} of it", document,
+          read.defined() ? fmt::format("{} of shape [{}]", c10::toString(read.scalar_type()),
+                                       fmt::join(read.sizes(), ", "))
+                         : "nothing",
+          from, from + count));
+    const at::Tensor tokens = read.to(at::kLong).contiguous();
+    const auto* const first = tokens.const_data_ptr<int64_t>() + from;
+    std::copy_n(first, count, pack.data.mutable_data_ptr<int64_t>() + place);
+    const int64_t targets = std::min(count, tokens.size(0) - from - 1);
+    std::copy_n(first + 1, targets, pack.target.mutable_data_ptr<int64_t>() + place);
+    auto* const position = positions.mutable_data_ptr<int64_t>() + place;
+    std::iota(position, position + count, int64_t{0});
+    std::fill_n(documents.mutable_data_ptr<int64_t>() + place, count, number++);
+    place += count;
+  }
+  pack.more = {{"positions", positions}, {"documents", documents}};
+  return pack;
+}
+
+}  // namespace trireme

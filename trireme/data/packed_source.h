@@ -1,0 +1,41 @@
+// Documents of tokens, packed into samples of equal size (plan/packing.h).
+#pragma once
+#include <trireme/data/source.h>
+#include <trireme/plan/packing.h>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+namespace trireme {
+
+// A sample is a pack; all its tensors are int64 [tokens of a pack]:
+//   data              the tokens; behind the last document the padding token
+//   target            the token behind each one, and kNoTarget behind a document's last token and
+//                     in the padding
+//   more "positions"  the place of each token in its document, or in its part of a split one
+//   more "documents"  0, 1, ... for the documents of the pack, and -1 in the padding: a token may
+//                     attend to those of its own number alone
+class PackedSource : public Source {
+ public:
+  // cross_entropy() leaves these targets out.
+  static constexpr int64_t kNoTarget = -100;
+
+  // `documents` gives data of whole numbers [length], with the lengths of which `packing` was
+  // made. Throws Error(invalid_argument) if the numbers of documents differ.
+  PackedSource(std::shared_ptr<const Source> documents,
+               std::shared_ptr<const plan::Packing> packing, int64_t padding = 0);
+  int64_t size() const override { return packing_->packs(); }
+  // Throws Error(invalid_argument) naming a document that is no row of whole numbers, or is
+  // shorter than its length in the plan.
+  Example get(const Draw& draw) const override;
+
+ private:
+  std::vector<plan::PackPart> parts_of(int64_t pack) const;
+  std::shared_ptr<const Source> documents_;
+  std::shared_ptr<const plan::Packing> packing_;
+  int64_t padding_;
+  mutable std::mutex mutex_;  // One thread at a time asks the plan.
+};
+
+}  // namespace trireme
