@@ -1,6 +1,10 @@
 /* Training from plain C: the line y = 2 x + 1 by gradient descent, the same with any number of
- * processes. `capi_loop` trains and prints the parameters; `capi_loop MISTAKE` makes one. */
+ * processes. `capi_loop` trains and prints the parameters; `capi_loop MISTAKE` makes one.
+ * `capi_loop order` hands over large gradients in another order on each rank, between workers that
+ * take themselves for hosts. */
+#define _POSIX_C_SOURCE 200809L
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <trireme/capi/trireme_c.h>
 
@@ -37,8 +41,59 @@ static void gradients_at(const double* parameters, int64_t first, int64_t count,
   }
 }
 
+/* Rank r has r + 1 samples, and the gradients (r + 1) (p + 1) + step of parameter p. */
+static int hand_over_in_any_order(void) {
+  enum { kParameters = 3, kElements = 700000 };
+  char host[32];
+  snprintf(host, sizeof host, "host-%s", getenv("TRIREME_WORKER"));
+  setenv("TRIREME_HOST", host, 1);
+  trireme_world* world = NULL;
+  int code = failed(trireme_world_join(&world));
+  if (code) return code;
+  const int rank = trireme_world_rank(world), size = trireme_world_size(world);
+  int64_t shape = kElements;
+  double* memory[kParameters];
+  trireme_tensor tensors[kParameters];
+  const trireme_tensor* pointers[kParameters];
+  for (int p = 0; p < kParameters; ++p) {
+    memory[p] = calloc(kElements, sizeof(double));
+    tensors[p] = tensor_of(memory[p], &shape, 1, 2, 64);
+    pointers[p] = &tensors[p];
+  }
+  trireme_gradients* gradients = NULL;
+  code = failed(trireme_gradients_new(world, pointers, NULL, kParameters, &gradients));
+  for (int step = 0; !code && step < 5; ++step) {
+    code = failed(trireme_gradients_begin(gradients, rank + 1));
+    for (int i = 0; !code && i < kParameters; ++i) {
+      const int p = (i * (rank + 1) + step) % kParameters;
+      for (int e = 0; e < kElements; ++e) memory[p][e] = (rank + 1) * (p + 1) + step;
+      code = failed(trireme_gradients_ready(gradients, p, &tensors[p]));
+    }
+    if (!code) code = failed(trireme_gradients_finish(gradients));
+    double samples = 0, squares = 0;
+    for (int r = 1; r <= size; ++r) {
+      samples += r;
+      squares += r * r;
+    }
+    for (int p = 0; !code && p < kParameters; ++p)
+      for (int e = 0; e < kElements; ++e) {
+        const double wrong = memory[p][e] - (squares / samples * (p + 1) + step);
+        if (wrong > 1e-12 || wrong < -1e-12) return 3;
+      }
+  }
+  if (!code && rank == 0)
+    printf("%d buckets, %d early\n", (int)trireme_gradients_buckets(gradients),
+           (int)trireme_gradients_sent_early(gradients));
+  for (int p = 0; p < kParameters; ++p) free(memory[p]);
+  trireme_gradients_free(gradients);
+  if (!code) code = failed(trireme_world_leave(world));
+  trireme_world_free(world);
+  return code;
+}
+
 int main(int argc, char** argv) {
   const char* const mistake = argc > 1 ? argv[1] : "";
+  if (strcmp(mistake, "order") == 0) return hand_over_in_any_order();
   trireme_world* world = NULL;
   int code = failed(trireme_world_join(&world));
   if (code) return code;

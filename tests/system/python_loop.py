@@ -1,5 +1,5 @@
 """A PyTorch loop that trains through the package `trireme`, or through torch's own DDP; it prints
-its losses. Run by test_capi.py."""
+its losses. Run by test_python_package.py."""
 
 import json
 import sys

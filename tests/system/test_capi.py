@@ -1,17 +1,13 @@
-"""Training from plain C and from Python, through the library for other languages."""
+"""Training from plain C, through the library for other languages."""
 
 import json
-import os
 import subprocess
-import sys
 import unittest
 
-from support import BIN, ROOT, TRIREME, SystemTest, environment
+from support import BIN, TRIREME, SystemTest, environment
 
 LOOP = BIN / "capi_loop"
-PYTHON_LOOP = ROOT / "tests" / "system" / "python_loop.py"
-PACKAGE = {"PYTHONPATH": str(ROOT / "python"), "TRIREME_LIB": str(BIN.parent / "lib"),
-           "TRIREME_BIN": str(BIN), "OMP_NUM_THREADS": "1"}
+ELASTIC_LOOP = BIN / "capi_elastic"
 
 
 class PlainC(SystemTest):
@@ -43,6 +39,64 @@ class PlainC(SystemTest):
                 self.assertEqual(code, 2, out + err)
                 self.assertIn(part, err)
 
+    def test_ranks_may_hand_over_gradients_in_any_order(self):
+        code, out, err = self.launched(2, "order")
+        self.assertEqual(code, 0, err)
+        self.assertEqual(out, "3 buckets, 3 early\n")
+
+    def test_gradients_that_are_handed_over_wrongly_are_named(self):
+        for mistake, part in (("early", "no step has begun"),
+                              ("twice", "the gradient of slope was handed over twice"),
+                              ("form", "the gradient of offset is Double [1, 1]"),
+                              ("unknown", "there is no parameter 2"),
+                              ("missing", "the gradient of offset is missing")):
+            with self.subTest(mistake):
+                code, out, err = self.run_to_end(
+                    TRIREME, "launch", "--workers", 2, "--no-prefix", "--", ELASTIC_LOOP, mistake)
+                self.assertEqual(code, 2, out + err)
+                self.assertIn(part, err)
+
+    def elastic(self, *words, workers=3, elastic="2:3", **variables):
+        """The line that rank 0 prints at the end."""
+        launch = (TRIREME, "launch", "--workers", workers, "--no-prefix")
+        if elastic:
+            launch += ("--elastic", elastic)
+        words = (*launch, "--", ELASTIC_LOOP, *words) if workers > 1 else (ELASTIC_LOOP, *words)
+        code, out, err = self.run_to_end(*words, env=environment(**variables))
+        self.assertEqual(code, 0, out + err)
+        return json.loads(out.splitlines()[-1])
+
+    def assert_same_end(self, found, expected):
+        for key in ("slope", "offset"):
+            self.assertAlmostEqual(found[key], expected[key], delta=1e-9)
+        self.assertEqual(found["note"], expected["note"])
+
+    def test_an_elastic_job_goes_on_without_a_lost_worker(self):
+        undisturbed = self.elastic("-", workers=1)
+        self.assertEqual(undisturbed["note"], {"samples": 720})
+        for place in ("backward", "update", "commit"):
+            for rank in (0, 1):
+                with self.subTest(place=place, rank=rank):
+                    marker = self.folder / f"{place}-{rank}"
+                    found = self.elastic("-", rank, 9, place, marker)
+                    self.assertTrue(marker.exists())
+                    self.assert_same_end(found, undisturbed)
+
+    def test_a_newcomer_gets_the_state(self):
+        found = self.elastic("-", 1, 9, "update", self.folder / "marker", WAIT_FOR="3")
+        self.assertEqual(found["ranks"], 3)
+        self.assert_same_end(found, self.elastic("-", workers=1))
+
+    def test_a_state_is_saved_when_the_job_is_asked_to_stop(self):
+        folder = self.folder / "saved"
+        stopped = self.elastic(folder, workers=2, elastic=None, STOP_STEP="20")
+        self.assertEqual((stopped["stopped"], stopped["note"]), (1, {"samples": 240}))
+        code, out, err = self.run_to_end(TRIREME, "ckpt", "inspect", folder)
+        self.assertEqual(code, 0, err)
+        self.assertIn("step-000000020: whole (all hashes match)", out)
+        self.assert_same_end(self.elastic(folder, workers=3, elastic=None),
+                             self.elastic("-", workers=1))
+
     def test_it_shows_its_own_functions_alone(self):
         names = subprocess.run(["nm", "-D", "--defined-only", BIN.parent / "lib/libtrireme_c.so"],
                                capture_output=True, text=True, check=True).stdout
@@ -50,59 +104,6 @@ class PlainC(SystemTest):
                  if " T " in line}
         self.assertIn("trireme_world_join", shown)
         self.assertEqual([name for name in shown if not name.startswith("trireme_")], [])
-
-
-class PythonPackage(SystemTest):
-    def sums_of(self, *words, **variables):
-        code, out, err = self.run_to_end(*words, timeout=120,
-                                         env=environment(**PACKAGE, **variables))
-        self.assertEqual(code, 0, err)
-        return json.loads(out.splitlines()[-1])
-
-    def test_a_python_model_trains_as_under_ddp(self):
-        alone = self.sums_of(sys.executable, PYTHON_LOOP, "trireme")
-        launched = {count: self.sums_of(TRIREME, "launch", "--workers", count, "--no-prefix", "--",
-                                        sys.executable, PYTHON_LOOP, "trireme")
-                    for count in (2, 3)}
-        ddp = self.sums_of(sys.executable, "-m", "torch.distributed.run", "--standalone",
-                           "--nproc_per_node", 2, PYTHON_LOOP, "ddp")
-        for other in (*launched.values(), ddp):
-            self.assert_close(other, alone, 1e-12)
-
-    def test_the_package_starts_and_reads_what_trireme_writes(self):
-        run = self.folder / "run"
-        script = self.folder / "use.py"
-        script.write_text(f"""
-import trireme
-code = trireme.launch(["{BIN / 'trireme'}", "train", "{ROOT / 'examples/digits.yaml'}", "--quiet",
-                       "--set", "train.steps=4", "--set", "run.dir={run}",
-                       "--report", "{self.folder / 'report.json'}"], workers=2)
-assert code == 0, code
-report = trireme.read_report("{self.folder / 'report.json'}")
-assert report["steps"] == 4 and report["workers"] == 2, report
-manifest, tensors = trireme.read_checkpoint("{run / 'checkpoint'}")
-assert manifest["step"] == 4 and len(tensors) > 2
-plan = trireme.plan("{ROOT / 'examples/digits.yaml'}", "--workers", 2)
-assert plan
-try:
-    trireme.plan("no such file")
-except RuntimeError as error:
-    assert "no such file" in str(error)
-else:
-    raise AssertionError("a plan of no file")
-""")
-        code, out, err = self.run_to_end(sys.executable, script, timeout=120,
-                                         env=environment(**PACKAGE))
-        self.assertEqual(code, 0, out + err)
-
-    def test_another_libtorch_is_refused_by_name(self):
-        code, _, err = self.run_to_end(
-            sys.executable, "-c",
-            "import torch; torch.__version__ = '9.9.9'; import trireme; trireme.join()",
-            env=environment(**PACKAGE))
-        self.assertNotEqual(code, 0)
-        self.assertIn("built with LibTorch 2.", err)
-        self.assertIn("has torch 9.9.9", err)
 
 
 if __name__ == "__main__":

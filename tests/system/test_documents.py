@@ -17,7 +17,7 @@ DOCUMENTS = [ROOT / name for name in NAMES] + sorted((ROOT / "docs").glob("*.md"
 PICTURES = {ROOT / "docs" / name for name in ("collectives.md", "command_line.md")}
 COLUMNS = 100
 # In a block of code: lines of the source that are left out.
-GAPS = {"cpp": "// ...", "c": "/* ... */"}
+GAPS = {"cpp": "// ...", "c": "/* ... */", "java": "// ...", "csharp": "// ...", "rust": "// ..."}
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"(build/bin/)?trireme (?!warning)\w|make \w|bench/run\.py \w")
 
@@ -50,7 +50,8 @@ def commands(document):
 class Documents(SystemTest):
     def test_code_is_an_excerpt_of_sources_that_are_compiled(self):
         examples = sorted((ROOT / "examples").glob("*/*.cc"))
-        tests = sorted((ROOT / "tests").glob("*/*.cc")) + [ROOT / "tests/system/capi_loop.c"]
+        examples += sorted((ROOT / "examples/languages").glob("*/*"))
+        tests = [file for kind in ("cc", "c") for file in (ROOT / "tests").glob(f"*/*.{kind}")]
         texts = {path: without_indentation(path.read_text().splitlines())
                  for path in examples + tests}
         for document in DOCUMENTS:
@@ -114,8 +115,9 @@ class Documents(SystemTest):
                 self.assertEqual(text.count(f"]({name})"), 1, name)
 
     def test_the_readme_names_every_example(self):
-        for example in (ROOT / "examples").glob("*/main.cc"):
-            self.assertIn(f"(examples/{example.parent.name}/main.cc)",
+        for example in [*(ROOT / "examples").glob("*/main.cc"),
+                        *(ROOT / "examples/languages").glob("*/*")]:
+            self.assertIn(f"({example.relative_to(ROOT)})",
                           (ROOT / "README.md").read_text())
 
     @functools.cache

@@ -21,7 +21,8 @@ class PythonDocuments(SystemTest):
                 words = [sys.executable, program]
                 if "trireme.join()" in block:
                     words = [TRIREME, "launch", "--workers", "2", "--", *words]
-                code, out, err = self.run_to_end(*words, env=environment(**PACKAGE))
+                code, out, err = self.run_to_end(*words, timeout=150,
+                                                 env=environment(**PACKAGE))
                 self.assertEqual(code, 0, f"{document.name}: {out}{err}")
                 count += 1
         self.assertGreaterEqual(count, 2)
