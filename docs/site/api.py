@@ -76,14 +76,15 @@ def section_of(header):
 
 def python_page():
     """The package by its docstrings. It is not imported, because that needs the built library."""
-    tree = ast.parse((ROOT / "python" / "trireme" / "__init__.py").read_text())
+    package = ROOT / "python" / "trireme"
+    tree = ast.parse((package / "__init__.py").read_text())
     public = next(ast.literal_eval(node.value) for node in tree.body
                   if isinstance(node, ast.Assign) and node.targets[0].id == "__all__")
     text = ["# The Python package\n\n```{eval-rst}\n.. py:module:: trireme\n\n",
             indented(ast.get_docstring(tree), 0)]
-    for node in tree.body:
-        if getattr(node, "name", None) not in public:
-            continue
+    nodes = {getattr(node, "name", None): node for file in sorted(package.glob("*.py"))
+             for node in ast.parse(file.read_text()).body}
+    for node in (nodes[name] for name in public):
         if isinstance(node, ast.FunctionDef):
             text.append(described("function", node, 0))
         else:

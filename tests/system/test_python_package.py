@@ -7,26 +7,50 @@ import unittest
 from support import BIN, ROOT, TRIREME, SystemTest, environment
 
 PYTHON_LOOP = ROOT / "tests" / "system" / "python_loop.py"
+PYTHON_ELASTIC = ROOT / "tests" / "system" / "python_elastic.py"
 PACKAGE = {"PYTHONPATH": str(ROOT / "python"), "TRIREME_LIB": str(BIN.parent / "lib"),
            "TRIREME_BIN": str(BIN), "OMP_NUM_THREADS": "1"}
 
 
 class PythonPackage(SystemTest):
     def sums_of(self, *words, **variables):
-        code, out, err = self.run_to_end(*words, timeout=120,
+        code, out, err = self.run_to_end(*words, timeout=250,
                                          env=environment(**PACKAGE, **variables))
         self.assertEqual(code, 0, err)
         return json.loads(out.splitlines()[-1])
 
     def test_a_python_model_trains_as_under_ddp(self):
         alone = self.sums_of(sys.executable, PYTHON_LOOP, "trireme")
-        launched = {count: self.sums_of(TRIREME, "launch", "--workers", count, "--no-prefix", "--",
-                                        sys.executable, PYTHON_LOOP, "trireme")
-                    for count in (2, 3)}
+        # Over memory, and over sockets while backward runs.
+        launched = [self.sums_of(TRIREME, "launch", "--workers", count, "--no-prefix", "--",
+                                 sys.executable, PYTHON_LOOP, "trireme", *words)
+                    for count, *words in ((3,), (2, "apart"))]
         ddp = self.sums_of(sys.executable, "-m", "torch.distributed.run", "--standalone",
                            "--nproc_per_node", 2, PYTHON_LOOP, "ddp")
-        for other in (*launched.values(), ddp):
+        for other in (*launched, ddp):
             self.assert_close(other, alone, 1e-12)
+
+    def elastic(self, *words, **variables):
+        code, out, err = self.run_to_end(*words, timeout=250,
+                                         env=environment(**PACKAGE, **variables))
+        self.assertEqual(code, 0, out + err)
+        found = json.loads(out.splitlines()[-1])
+        for key, value in found["plain"].items():  # The same without Trireme.
+            self.assertAlmostEqual(found[key], value, delta=1e-9, msg=key)
+        return found
+
+    def test_an_elastic_job_in_python_computes_what_plain_pytorch_does(self):
+        # A worker is lost, another one joins and gets the optimizer's state, and the job is asked
+        # to stop. Then one process continues.
+        marker = self.folder / "killed"
+        loop = (sys.executable, PYTHON_ELASTIC, self.folder / "saved")
+        stopped = self.elastic(TRIREME, "launch", "--workers", 2, "--no-prefix", "--elastic", "1:2",
+                               "--", *loop, 1, 5, "update", WAIT_FOR="2", STOP_STEP="18",
+                               KILL_MARKER=str(marker))
+        self.assertTrue(marker.exists())
+        self.assertEqual((stopped["stopped"], stopped["step"], stopped["ranks"]), (True, 18, 2))
+        continued = self.elastic(*loop)
+        self.assertEqual((continued["step"], continued["samples"]), (24, 288))
 
     def test_the_package_starts_and_reads_what_trireme_writes(self):
         run = self.folder / "run"
@@ -50,7 +74,7 @@ except RuntimeError as error:
 else:
     raise AssertionError("a plan of no file")
 """)
-        code, out, err = self.run_to_end(sys.executable, script, timeout=120,
+        code, out, err = self.run_to_end(sys.executable, script, timeout=250,
                                          env=environment(**PACKAGE))
         self.assertEqual(code, 0, out + err)
 

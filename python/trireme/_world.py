@@ -1,0 +1,185 @@
+"""All ranks of a job, and a model that they train together."""
+
+import ctypes
+import sys
+
+from ._library import DISMISSED, Error, check, free, library, pointers_to, view_of
+
+_OPS = {"sum": 0, "mean": 1, "max": 2, "min": 3}
+
+
+class World:
+    """All ranks of the job, as one of them sees them. One thread at a time uses it."""
+
+    def __init__(self):
+        self._handle = ctypes.c_void_p()
+        self._replicas = 0
+        self._backward, self._reached = None, {}
+        check(library().trireme_world_join(ctypes.byref(self._handle)))
+
+    @property
+    def rank(self):
+        return library().trireme_world_rank(self._handle)
+
+    @property
+    def size(self):
+        return library().trireme_world_size(self._handle)
+
+    @property
+    def is_elastic(self):
+        """Whether the number of workers may change while the job runs."""
+        return library().trireme_world_is_elastic(self._handle) == 1
+
+    def share(self, batch):
+        """This rank's part of a global batch, as a range of samples."""
+        first, count = ctypes.c_int64(), ctypes.c_int64()
+        check(library().trireme_world_share(self._handle, batch, ctypes.byref(first),
+                                              ctypes.byref(count)))
+        return range(first.value, first.value + count.value)
+
+    def all_reduce(self, tensor, op="sum"):
+        """COLLECTIVE. In place: `sum`, `mean`, `max` or `min` over the ranks."""
+        view = view_of(tensor)
+        check(library().trireme_all_reduce(self._handle, ctypes.byref(view), _OPS[op]))
+        return tensor
+
+    def broadcast(self, tensor, root=0):
+        """COLLECTIVE. In place."""
+        view = view_of(tensor)
+        check(library().trireme_broadcast(self._handle, ctypes.byref(view), root))
+        return tensor
+
+    def barrier(self):
+        check(library().trireme_barrier(self._handle))
+
+    def leave(self):
+        """Says goodbye. Without it the others take this process for lost."""
+        check(library().trireme_world_leave(self._handle))
+
+    def __del__(self):
+        free("trireme_world_free", self._handle)
+
+    def _end_with_backward(self, replica):
+        """Has the replica's gradients finished when the backward under way ends. All replicas that
+        it has reached finish in the order in which they were made, which is the same on all
+        ranks. Returns whether this backward has reached the replica for the first time."""
+        import torch
+        backward = torch._C._current_graph_task_id()
+        if self._backward != backward:  # A backward that failed has left its own.
+            self._backward, self._reached = backward, {}
+            torch.autograd.Variable._execution_engine.queue_callback(self._end_backward)
+        is_new = replica._number not in self._reached
+        self._reached[replica._number] = replica
+        return is_new
+
+    def _end_backward(self):
+        reached, self._backward, self._reached = self._reached, None, {}
+        for number in sorted(reached):
+            reached[number]._finish()
+
+
+def join():
+    """Finds this process's place in its job, and meets the others. Ends the process with exit code
+    0 if an elastic job needs no further worker."""
+    try:
+        return World()
+    except Error as error:
+        if error.status != DISMISSED:
+            raise
+        print(error, file=sys.stderr)
+        sys.exit(0)
+
+
+class Replica:
+    """Makes the gradients of a model those of the mean over all ranks. distribute() makes it."""
+
+    def __init__(self, world, model, overlap):
+        self.world, self.samples, self.overlap = world, 1, overlap
+        self._quiet, self._handed_over = False, None
+        self._number, world._replicas = world._replicas, world._replicas + 1
+        named = [(name, parameter) for name, parameter in model.named_parameters()
+                 if parameter.requires_grad]
+        self._parameters = [parameter for _, parameter in named]
+        # The library has their addresses as long as it has this replica.
+        self._memory = [parameter.detach() for parameter in self._parameters]
+        names = (ctypes.c_char_p * len(named))(*[name.encode() for name, _ in named])
+        self._handle = ctypes.c_void_p()
+        check(library().trireme_gradients_new(
+            world._handle, pointers_to([view_of(tensor) for tensor in self._memory]), names,
+            len(named), ctypes.byref(self._handle)))
+        if not world.is_elastic:  # There newcomers join in; State gives them the buffers.
+            for buffer in model.buffers():
+                world.broadcast(buffer)
+        for index, parameter in enumerate(self._parameters):
+            parameter.register_post_accumulate_grad_hook(
+                lambda parameter, index=index: self._ready(index, parameter))
+
+    @property
+    def buckets(self):
+        """The number of messages in which the gradients travel."""
+        return library().trireme_gradients_buckets(self._handle)
+
+    @property
+    def sent_early(self):
+        """The number of those that left while the last backward ran. Processes that share a host
+        exchange through memory, and do it at the end."""
+        return library().trireme_gradients_sent_early(self._handle)
+
+    def _ready(self, index, parameter):
+        if self._quiet or self.world.size == 1:
+            return
+        if self.world._end_with_backward(self):
+            self._handed_over = None
+        if self.overlap:
+            self._hand_over(index, parameter.grad)
+
+    def _hand_over(self, index, gradient):
+        if self._handed_over is None:
+            check(library().trireme_gradients_begin(self._handle, self.samples))
+            self._handed_over = {}
+        if not gradient.is_contiguous():
+            gradient = self._parameters[index].grad = gradient.contiguous()
+        check(library().trireme_gradients_ready(self._handle, index,
+                                                ctypes.byref(view_of(gradient))))
+        self._handed_over[index] = gradient
+
+    def _finish(self):
+        import torch
+        missing = {}
+        for index, parameter in enumerate(self._parameters):
+            if self._handed_over is None or index not in self._handed_over:
+                gradient = parameter.grad
+                if gradient is None:  # Another rank may have one.
+                    gradient = missing[index] = torch.zeros_like(
+                        parameter, memory_format=torch.contiguous_format)
+                self._hand_over(index, gradient)
+        check(library().trireme_gradients_finish(self._handle))
+        self._handed_over = None
+        for index, gradient in missing.items():
+            if gradient.any():
+                self._parameters[index].grad = gradient.detach()
+
+    def no_sync(self):
+        """`with replica.no_sync():` backward() adds to this rank's gradients alone."""
+        replica = self
+
+        class Quiet:
+            def __enter__(self):
+                replica._quiet = True
+
+            def __exit__(self, *_):
+                replica._quiet = False
+
+        return Quiet()
+
+    def __del__(self):
+        free("trireme_gradients_free", getattr(self, "_handle", None))
+
+
+def distribute(world, model, overlap=True):
+    """COLLECTIVE. Gives all ranks rank 0's parameters and buffers. From now on every .grad is the
+    mean over all ranks at the end of backward(). Set `samples` of the result if the ranks'
+    shares of a batch differ: gradients then count by them. Gradients travel while backward
+    computes others; with overlap=False they travel at its end, as those of a parameter must that
+    gets several gradients in one backward."""
+    return Replica(world, model, overlap)
