@@ -19,13 +19,13 @@ const at::Tensor& Batch::tensor(const std::string& name) const {
 }
 
 Batch Batch::part(int64_t from, int64_t count) const {
-  Batch part{data.narrow(0, from, count),
-             target.narrow(0, from, count),
-             {},
-             {indices.begin() + from, indices.begin() + from + count},
-             global_size,
-             position,
-             next};
+  Batch part{.data = data.narrow(0, from, count),
+             .target = target.narrow(0, from, count),
+             .indices = {indices.begin() + from, indices.begin() + from + count},
+             .global_size = global_size,
+             .global_used = global_used,
+             .position = position,
+             .next = next};
   for (const auto& [name, tensor] : more) part.more.emplace(name, tensor.narrow(0, from, count));
   return part;
 }

@@ -24,7 +24,12 @@ struct Batch {
   at::Tensor data, target;
   std::map<std::string, at::Tensor> more = {};  // See Example.
   std::vector<int64_t> indices;                 // The samples of the share, in order.
-  int64_t global_size = 0;                      // The size of the whole global batch.
+  // Other samples of the share, which the source left out. They count as used.
+  std::vector<int64_t> left_out = {};
+  // The samples of the whole global batch. A loader knows only what its own source left out, so it
+  // counts all of them until the ranks have told each other.
+  int64_t global_size = 0;
+  int64_t global_used = 0;      // The same with those that were left out.
   plan::DataPosition position;  // The position of the first sample of the global batch.
   plan::DataPosition next;  // The position where training continues after this batch is committed.
   int64_t size() const { return static_cast<int64_t>(indices.size()); }

@@ -7,6 +7,8 @@
 #include <trireme/base/hash.h>
 #include <trireme/data/prefetch.h>
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <deque>
 
 namespace trireme {
@@ -61,14 +63,46 @@ void check_rows(const at::Tensor& tensor, size_t rows, std::string_view part) {
               "stacking the samples along a new first dimension");
 }
 
+// A share of a global batch without its tensors, and the sample before it in the global batch.
+struct Assigned {
+  Batch batch;
+  int64_t before = 0;
+};
+
+// What the source took, over all threads.
+struct LoadTime {
+  std::atomic<int64_t> nanoseconds{0}, samples{0};
+};
+
+// Moves the samples at these places of a batch to those that were left out.
+void move_left_out(Batch& batch, const std::vector<size_t>& places) {
+  std::vector<int64_t> kept;
+  size_t next = 0;
+  for (size_t i = 0; i < batch.indices.size(); ++i) {
+    const bool is_left_out = next < places.size() && places[next] == i;
+    next += is_left_out ? 1 : 0;
+    (is_left_out ? batch.left_out : kept).push_back(batch.indices[i]);
+  }
+  batch.indices = std::move(kept);
+}
+
 // Loads the tensors of a batch whose indices are known. For an empty share, a sample of the source
 // gives the other sizes of the tensors.
-Batch load(const Source& source, at::ScalarType dtype, uint64_t seed, Batch batch) {
+Batch load(const Source& source, at::ScalarType dtype, uint64_t seed, Assigned assigned,
+           LoadTime& time) {
+  const auto begin = std::chrono::steady_clock::now();
+  Batch& batch = assigned.batch;
   const bool empty = batch.indices.empty();
   const std::vector<int64_t> asked = empty ? std::vector<int64_t>{0} : batch.indices;
-  const Example rows = source.get_batch({asked, batch.position.epoch, seed});
+  Draws draws(asked, batch.position.epoch, seed);
+  draws.consumed = batch.position.consumed;
+  draws.before = assigned.before;
+  std::vector<size_t> left_out;
+  const Example rows = source.get_kept(draws, left_out);
+  const size_t kept = asked.size() - left_out.size();
+  if (!empty) move_left_out(batch, left_out);
   const auto take = [&](const at::Tensor& tensor, const std::string& name) {
-    check_rows(tensor, asked.size(), name);
+    check_rows(tensor, kept, name);
     return converted(empty ? tensor.slice(0, 0, 0) : tensor, dtype);
   };
   batch.data = take(rows.data, "data");
@@ -79,7 +113,9 @@ Batch load(const Source& source, at::ScalarType dtype, uint64_t seed, Batch batc
             "Example::data and Example::target for these two");
     batch.more.emplace(name, take(tensor, name));
   }
-  return batch;
+  time.nanoseconds += (std::chrono::steady_clock::now() - begin).count();
+  time.samples += static_cast<int64_t>(asked.size());
+  return std::move(batch);
 }
 
 plan::DataPlanOptions plan_options(const Source& source, const LoaderOptions& options) {
@@ -104,15 +140,19 @@ struct Loader::Impl {
       prefetch = std::make_unique<data::Prefetch>(options.threads, rank, world_size);
   }
 
-  // This replica's share of the global batch at `at`, without its tensors.
-  Batch assign(plan::DataPosition at) const {
+  // This replica's share of the global batch at `at`.
+  Assigned assign(plan::DataPosition at) const {
     const std::vector<int64_t> global = plan.global_batch(at);
     const auto [first, last] =
         plan.share_of(static_cast<int64_t>(global.size()), rank, world_size);
-    return {.indices = {global.begin() + first, global.begin() + last},
-            .global_size = static_cast<int64_t>(global.size()),
-            .position = at,
-            .next = plan.next(at)};
+    const int64_t size = std::ssize(global);
+    const int64_t before = (first + size - 1) % size;
+    return {{.indices = {global.begin() + first, global.begin() + last},
+             .global_size = size,
+             .global_used = size,
+             .position = at,
+             .next = plan.next(at)},
+            global[static_cast<size_t>(before)]};
   }
 
   // The seed of the order and that of the draws differ, so that they have nothing in common.
@@ -121,13 +161,13 @@ struct Loader::Impl {
   void fill_window() {
     const auto window = static_cast<size_t>(std::max(options.threads, options.prefetch));
     while (prefetch->size() < window) {
-      Batch batch = assign(scheduled);
+      Assigned share = assign(scheduled);
       ahead.push_back(scheduled);
       for (int64_t i = 0; i < every; ++i) scheduled = plan.next(scheduled);
       prefetch->add(
           data::Prefetch::Task([source = source, dtype = options.dtype, seed = seed_of_draws(),
-                                batch = std::move(batch)]() mutable {
-            return load(*source, dtype, seed, std::move(batch));
+                                time = time, share = std::move(share)]() mutable {
+            return load(*source, dtype, seed, std::move(share), *time);
           }));
     }
   }
@@ -165,9 +205,12 @@ struct Loader::Impl {
   LoaderOptions options;
   int rank, world_size;
   plan::DataPlan plan;
-  plan::DataPosition position;               // The batch that next() returns next.
-  plan::DataPosition scheduled;              // The next batch that a thread is given.
-  std::deque<plan::DataPosition> ahead;      // Those of the tasks that threads have been given.
+  plan::DataPosition position;           // The batch that next() returns next.
+  plan::DataPosition scheduled;          // The next batch that a thread is given.
+  std::deque<plan::DataPosition> ahead;  // Those of the tasks that threads have been given.
+  // Threads may outlive a moved loader.
+  const std::shared_ptr<LoadTime> time = std::make_shared<LoadTime>();
+  double waited = 0;
   int64_t every = 1;                         // Of so many batches a thread is given one.
   std::unique_ptr<data::Prefetch> prefetch;  // Empty with threads = 0.
 };
@@ -181,9 +224,12 @@ Loader::~Loader() = default;
 Loader::Loader(Loader&&) noexcept = default;
 
 Batch Loader::next() {
-  Batch batch = impl_->prefetch ? impl_->next_prefetched()
-                                : load(*impl_->source, impl_->options.dtype,
-                                       impl_->seed_of_draws(), impl_->assign(impl_->position));
+  const auto begin = std::chrono::steady_clock::now();
+  Batch batch = impl_->prefetch
+                    ? impl_->next_prefetched()
+                    : load(*impl_->source, impl_->options.dtype, impl_->seed_of_draws(),
+                           impl_->assign(impl_->position), *impl_->time);
+  impl_->waited += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   impl_->position = batch.next;
   if (impl_->prefetch) impl_->fill_window();  // The threads work while the caller trains.
   return batch;
@@ -202,6 +248,16 @@ void Loader::seek(plan::DataPosition position) {
           "the data set that the position was saved with");
   const bool epoch_is_over = impl_->plan.global_batch(position).empty();
   impl_->seek(epoch_is_over ? plan::DataPosition{.epoch = position.epoch + 1} : position);
+}
+
+double Loader::seconds_waited() const { return impl_->waited; }
+
+std::vector<data::StageUse> Loader::stage_use() const {
+  std::vector<data::StageUse> use = impl_->source->stage_use();
+  if (use.empty())
+    use.push_back(
+        {"load", static_cast<double>(impl_->time->nanoseconds) * 1e-9, impl_->time->samples});
+  return use;
 }
 
 void Loader::read_ahead_every(int64_t batches) {

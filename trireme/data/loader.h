@@ -70,6 +70,11 @@ class Loader {
   // ahead from there on are kept. Throws Error(invalid_argument) for a position outside the data
   // set.
   void seek(plan::DataPosition position);
+  // The seconds in which next() waited for its batches.
+  double seconds_waited() const;
+  // The work of the source's stages, or of the source as a whole.
+  std::vector<data::StageUse> stage_use() const;
+
   // The threads read ahead every `batches`-th batch from now on, at least 1: the caller seeks
   // before each next(). A guess, which changes no batch.
   void read_ahead_every(int64_t batches);

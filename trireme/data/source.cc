@@ -2,11 +2,11 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
 
 #include <fmt/format.h>
 #include <trireme/base/error.h>
+#include <trireme/data/stack.h>
 #include <trireme/tensor/replica_random.h>
 #include <algorithm>
 #include <cstddef>
@@ -25,21 +25,6 @@ void check_index(int64_t index, int64_t size) {
   if (index < 0 || index >= size)
     throw Error(ErrorCode::invalid_argument, "data",
                 fmt::format("sample {} is outside 0..{}", index, size - 1));
-}
-
-// Stacks as at::stack does, but names a sample that does not fit the others.
-at::Tensor stack(const std::vector<at::Tensor>& rows, const std::vector<int64_t>& indices,
-                 std::string_view part) {
-  for (size_t row = 0; row < rows.size(); ++row) {
-    if (rows[row].defined() && rows[row].sizes() == rows[0].sizes()) continue;
-    throw Error(
-        ErrorCode::invalid_argument, "data",
-        fmt::format("the {} of sample {} is {}, but that of sample {} of the same batch is {}; a "
-                    "batch needs one shape",
-                    part, indices[row], shape_of(rows[row]), indices[0], shape_of(rows[0])),
-        "cropping or padding in get(), or a get_batch() of the source's own");
-  }
-  return at::stack(rows);
 }
 
 // Copies rows of a contiguous tensor on the calling thread alone; index_select would start a team
@@ -63,31 +48,6 @@ at::Tensor gather_rows(const at::Tensor& tensor, const std::vector<int64_t>& ind
   return rows;
 }
 
-template <typename Part>
-std::vector<at::Tensor> parts_of(const std::vector<Example>& examples, Part part) {
-  std::vector<at::Tensor> parts;
-  for (const Example& example : examples) parts.push_back(part(example));
-  return parts;
-}
-
-void require_same_names(const std::vector<Example>& examples,
-                        const std::vector<int64_t>& indices) {
-  const auto names_of = [](const Example& example) {
-    std::vector<std::string> names;
-    for (const auto& [name, tensor] : example.more) names.push_back(name);
-    return fmt::format("[{}]", fmt::join(names, ", "));
-  };
-  const auto same_name = [](const auto& a, const auto& b) { return a.first == b.first; };
-  for (size_t row = 1; row < examples.size(); ++row)
-    if (!std::ranges::equal(examples[row].more, examples[0].more, same_name))
-      throw Error(
-          ErrorCode::invalid_argument, "data",
-          fmt::format("sample {} has more tensors {}, but sample {} of the same batch has "
-                      "{}",
-                      indices[row], names_of(examples[row]), indices[0], names_of(examples[0])),
-          "the same names in every Example::more");
-}
-
 }  // namespace
 
 Example Source::get_batch(const Draws& draws) const {
@@ -101,16 +61,11 @@ Example Source::get_batch(const Draws& draws) const {
     random.reseed(draw.seed);
     examples.push_back(get(draw));
   }
-  Example batch{stack(parts_of(examples, [](const Example& each) { return each.data; }),
-                      draws.indices, "data"),
-                stack(parts_of(examples, [](const Example& each) { return each.target; }),
-                      draws.indices, "target")};
-  require_same_names(examples, draws.indices);
-  for (const auto& [name, tensor] : examples[0].more)
-    batch.more.emplace(
-        name, stack(parts_of(examples, [&](const Example& each) { return each.more.at(name); }),
-                    draws.indices, name));
-  return batch;
+  return stack_examples(examples, draws.indices);
+}
+
+Example Source::get_kept(const Draws& draws, std::vector<size_t>&) const {
+  return get_batch(draws);
 }
 
 ImageSource::ImageSource(data::ImageTable table)

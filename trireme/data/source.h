@@ -8,10 +8,21 @@
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
 namespace trireme {
+
+namespace data {
+// The work of a stage in this process.
+struct StageUse {
+  std::string name;
+  double seconds = 0;  // Over all threads.
+  int64_t samples = 0;
+};
+}  // namespace data
 
 // Everything that a sample may depend on. Equal draws must give equal examples.
 struct Draw {
@@ -36,6 +47,11 @@ struct Draws {
   std::vector<int64_t> indices;
   int64_t epoch = 0;
   uint64_t seed = 0;  // Of the whole run.
+  // The place of the global batch in its epoch, and the sample before the first one of `indices`
+  // in it. The last one of the global batch stands before its first one. For sources that mix the
+  // samples of a batch.
+  int64_t consumed = 0;
+  std::optional<int64_t> before = {};
 };
 
 // Several threads may call get() at once.
@@ -50,6 +66,19 @@ class Source {
   // there is a faster way than stacking the results of get(). Throws Error(invalid_argument)
   // naming a sample whose shape, or whose names of tensors, differ from the others'.
   virtual Example get_batch(const Draws& draws) const;
+
+  // True for a source that may leave samples out of a batch: by a filter, or because their records
+  // are damaged. Such samples count as used.
+  virtual bool leaves_out() const { return false; }
+  // Returns the samples that are not left out, with a first dimension of 0 if all are. The places
+  // in `draws` of the others are added to `left_out`, in ascending order.
+  virtual Example get_kept(const Draws& draws, std::vector<size_t>& left_out) const;
+
+  // The work of its stages so far, for the report of a run. Empty: the loader measures the source
+  // as one stage.
+  virtual std::vector<data::StageUse> stage_use() const { return {}; }
+  // The samples that it has left out because their records could not be read.
+  virtual int64_t bad_records() const { return 0; }
 };
 
 // Images as float tensors of shape [channels, height, width] in 0..1 (pixel / scale). Targets are

@@ -65,6 +65,7 @@ struct Writer {
     add_exchange(json, step.operations, step.bytes_sent);
     if (step.updated_elements > 0) json["updated_elements"] = step.updated_elements;
     if (step.steps > 1) json["steps"] = step.steps;
+    if (step.waited > 0) json["waited"] = number(step.waited);
     return json;
   }
   Json operator()(const SkipRecord& skip) const {

@@ -127,6 +127,7 @@ StepRecord read_step(Reader& read) {
   read_exchange(read, step.operations, step.bytes_sent);
   if (read.has("updated_elements")) read("updated_elements", step.updated_elements);
   if (read.has("steps")) read("steps", step.steps);
+  if (read.has("waited")) read("waited", step.waited);
   return step;
 }
 

@@ -33,6 +33,7 @@ struct StepRecord {
   int64_t operations = 0, bytes_sent = 0, updated_elements = 0;
   // Above 1: the record stands for so many steps of an epoch (merged()).
   int64_t steps = 1;
+  double waited = 0;  // The seconds of the step in which this rank waited for its batch.
 };
 // The record of the steps of both, which follow each other in one epoch. Samples, seconds and the
 // exchange are sums, and the loss is their mean, weighted by samples. The rest is the later one's.

@@ -8,6 +8,7 @@ namespace trireme::monitor {
 namespace {
 
 constexpr int kWidestBar = 42;
+constexpr double kWorthSaying = 0.1;
 
 // The amount of detail in a line. For each width, the first of these layouts that fits is used.
 struct Layout {
@@ -45,6 +46,8 @@ std::string figures(const ProgressView& view, const Layout& layout) {
   if (layout.speed && view.samples_per_second)
     text += fmt::format("{}{:>6}{}", gap, rate_text(*view.samples_per_second),
                         layout.words ? " samples/s" : "/s");
+  if (layout.words && view.waited_share >= kWorthSaying)
+    text += fmt::format("{}{:.0f} % without data", gap, view.waited_share * 100);
   if (layout.time_left && view.seconds_left)
     text += fmt::format(
         "{}{:>4} left", gap,

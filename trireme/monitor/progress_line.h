@@ -12,6 +12,7 @@ struct ProgressView {
   int64_t step = 0;
   int64_t total_steps = 0;  // 0: unknown. Then there is no bar and no time left.
   std::optional<double> loss, samples_per_second, seconds_left;
+  double waited_share = 0;  // Of the last steps: the part in which they waited for data.
 };
 
 // A line of at most `width` - 1 columns, so that the cursor stays on it. Where the terminal is

@@ -22,11 +22,12 @@ void RunState::step(const StepRecord& step, TimePoint now) {
   weighted_losses_ += step.loss * samples;
   samples_ += samples;
 
-  rate_.add(step.samples, step.seconds);
+  rate_.add(step.samples, step.seconds, step.waited);
   view_.epoch = step.epoch + 1;
   view_.step = step.step;
   view_.loss = step.loss;
   view_.samples_per_second = rate_.samples_per_second();
+  view_.waited_share = rate_.waited_share();
   predict_end(now);
 }
 

@@ -35,6 +35,7 @@ StepRecord merged(const StepRecord& earlier, const StepRecord& later) {
   both.operations += earlier.operations;
   both.bytes_sent += earlier.bytes_sent;
   both.steps += earlier.steps;
+  both.waited += earlier.waited;
   return both;
 }
 

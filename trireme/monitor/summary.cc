@@ -123,6 +123,7 @@ std::vector<std::string> summary_lines(const RunEnd& end) {
   if (const auto loss = report.number("train_loss")) add("train loss", loss_text(*loss));
   if (const auto rate = report.number("samples_per_second"))
     add("speed", rate_text(*rate) + " samples/s");
+  add("input", report.text("input", "line"));
   add("time", time_line(report));
   if (const auto bytes = report.number("peak_pss_bytes"))
     add("memory", format_bytes(whole(*bytes)) + " at most");

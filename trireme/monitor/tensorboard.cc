@@ -77,6 +77,7 @@ class TensorBoard : public Sink {
     add(values, "train/learning_rate", step.learning_rate);
     if (step.seconds > 0)
       add(values, "train/samples_per_second", static_cast<double>(step.samples) / step.seconds);
+    if (step.seconds > 0) add(values, "input/waited_share", step.waited / step.seconds);
     if (!(step.gradient_norm < 0)) add(values, "train/gradient_norm", step.gradient_norm);
     write(event(step.step).bytes_field(kEventSummary, values.bytes()));
   }

@@ -15,16 +15,19 @@ namespace {
 
 Batch load(const Source& source, int64_t first, int64_t count, at::ScalarType dtype) {
   Batch batch;
-  batch.indices.resize(static_cast<size_t>(count));
-  std::iota(batch.indices.begin(), batch.indices.end(), first);
-  Example rows = source.get_batch(batch.indices);
+  std::vector<int64_t> asked(static_cast<size_t>(count));
+  std::iota(asked.begin(), asked.end(), first);
+  std::vector<size_t> left_out;
+  Example rows = source.get_kept(asked, left_out);
+  // An evaluation knows its samples by their rows alone.
+  batch.indices.assign(asked.begin(), asked.end() - std::ssize(left_out));
   const auto converted = [&](const at::Tensor& tensor) {
     return tensor.is_floating_point() ? tensor.to(dtype) : tensor;
   };
   batch.data = converted(rows.data);
   batch.target = std::move(rows.target);
   for (const auto& [name, tensor] : rows.more) batch.more.emplace(name, converted(tensor));
-  batch.global_size = count;
+  batch.global_size = batch.global_used = batch.size();
   return batch;
 }
 
@@ -71,7 +74,11 @@ int64_t evaluation_batch(int64_t batch) {
 at::Tensor loss_of(const Job& job, const at::Tensor& output, const Batch& batch) {
   if (job.loss) return job.loss(output, batch);
   const bool half = output.scalar_type() == at::kBFloat16 || output.scalar_type() == at::kHalf;
-  return at::cross_entropy_loss(half ? output.to(at::kFloat) : output, batch.target.reshape({-1}));
+  const at::Tensor logits = half ? output.to(at::kFloat) : output;
+  // Mixed samples have a probability for each class.
+  if (batch.target.is_floating_point() && batch.target.sizes() == output.sizes())
+    return at::cross_entropy_loss(logits, batch.target.to(logits.scalar_type()));
+  return at::cross_entropy_loss(logits, batch.target.reshape({-1}));
 }
 
 int64_t correct_of(const Job& job, const at::Tensor& output, const Batch& batch) {
@@ -98,6 +105,10 @@ Evaluation evaluate(Engine& engine, const Model& model, const Job& job, const So
       continue;
     }
     const Batch part = load(source, start, std::min(batch, last - start), dtype);
+    if (part.size() == 0) {
+      engine.evaluate_without_samples();
+      continue;
+    }
     const at::Tensor output = engine.evaluate(part);
     if (output.defined()) sums.add(output, part);
   }
@@ -113,7 +124,7 @@ Evaluation evaluate_alone(const Model& model, const Job& job, const Source& sour
   EvaluationSums sums(job);
   for (int64_t done = 0; done < source.size(); done += batch) {
     const Batch part = load(source, done, std::min(batch, source.size() - done), dtype);
-    sums.add(output_of(model, part), part);
+    if (part.size() > 0) sums.add(output_of(model, part), part);
   }
   model.module->train();
   return sums.means();

@@ -15,7 +15,8 @@ void ReplicaRun::Impl::pass() {
   const auto started = std::chrono::steady_clock::now();
   Pass pass = train_on_next_batch();
   step_phase(Phase::optimizer);
-  const GuardVerdict verdict = judge(pass);
+  GuardVerdict verdict;
+  if (!pass.is_empty()) verdict = judge(pass);
   if (verdict.action == GuardAction::stop) throw verdict.error();
   if (verdict.action == GuardAction::rollback) return roll_back(verdict.reason);
 
@@ -35,11 +36,20 @@ ReplicaRun::Impl::Pass ReplicaRun::Impl::train_on_next_batch() {
   model_.random().reseed(mix64(options_.seed, static_cast<uint64_t>(progress_.step + 1),
                                static_cast<uint64_t>(group().rank())));
   step_phase(Phase::data);
+  const double waited_before = generation_->loader().seconds_waited();
   Pass pass{.batch = generation_->loader().next()};
+  pass.waited = generation_->loader().seconds_waited() - waited_before;
+  if (setting_.train->leaves_out()) {
+    bool wants_stop = user_wants_stop();
+    count_left_out(pass.batch, engine().data_share().count, wants_stop, group());
+    empty_batches_.take(pass.batch, generation_->loader().plan());
+    pass.outcome.stop = wants_stop;
+  }
   const double factor = course_->factor(progress_, resize_);
   engine().set_rates(course_->rates(factor));
   pass.rate = course_->base_rate() * factor;
-  pass.outcome = engine().step({pass.batch, progress_.step + 1, generation_->passes});
+  if (!pass.is_empty())
+    pass.outcome = engine().step({pass.batch, progress_.step + 1, generation_->passes});
   standing_.enter(Standing::between_steps);
   return pass;
 }
@@ -63,8 +73,8 @@ void ReplicaRun::Impl::record(const Pass& pass) {
   const monitor::CommitRecord commit{world_.identity().generation,
                                      progress_.step,
                                      pass.batch.position,
-                                     pass.outcome.samples,
-                                     generation_->shares_of(pass.outcome.samples),
+                                     pass.batch.global_used,
+                                     generation_->shares_of(pass.batch.global_used),
                                      pass.outcome.updated};
   progress_.ledger.commit(commit);
   listeners_.tell(commit);
@@ -72,7 +82,10 @@ void ReplicaRun::Impl::record(const Pass& pass) {
 
 void ReplicaRun::Impl::announce(const Pass& pass, const std::string& guarded) {
   if (pass.outcome.updated) return listeners_.stepped(step_record_of(pass));
-  if (guarded.empty())
+  if (pass.is_empty())
+    listeners_.tell(monitor::Message{
+        fmt::format("all {} samples of a batch were left out", pass.batch.global_used)});
+  else if (guarded.empty())
     listeners_.tell(monitor::Message{fmt::format(
         "gradients overflowed: step skipped, loss scale now {:g}", engine().loss_scale())});
   else
@@ -82,9 +95,17 @@ void ReplicaRun::Impl::announce(const Pass& pass, const std::string& guarded) {
 
 monitor::StepRecord ReplicaRun::Impl::step_record_of(const Pass& pass) const {
   const StepOutcome& outcome = pass.outcome;
-  return {progress_.step,        pass.batch.position.epoch, outcome.loss, pass.rate,
-          outcome.gradient_norm, pass.batch.global_size,    pass.seconds, outcome.operations,
-          outcome.bytes_sent,    outcome.updated_elements};
+  return {.step = progress_.step,
+          .epoch = pass.batch.position.epoch,
+          .loss = outcome.loss,
+          .learning_rate = pass.rate,
+          .gradient_norm = outcome.gradient_norm,
+          .samples = pass.batch.global_size,
+          .seconds = pass.seconds,
+          .operations = outcome.operations,
+          .bytes_sent = outcome.bytes_sent,
+          .updated_elements = outcome.updated_elements,
+          .waited = pass.waited};
 }
 
 monitor::SkipRecord ReplicaRun::Impl::skip_record_of(const Pass& pass) const {

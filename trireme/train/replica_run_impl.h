@@ -5,6 +5,7 @@
 #include <trireme/train/course.h>
 #include <trireme/train/evaluator_watch.h>
 #include <trireme/train/generation.h>
+#include <trireme/train/left_out.h>
 #include <trireme/train/listeners.h>
 #include <trireme/train/neighbour_copies.h>
 #include <trireme/train/replica_model.h>
@@ -41,6 +42,9 @@ struct ReplicaRun::Impl {
     StepOutcome outcome;
     double rate = 0;  // The learning rate of the first group.
     double seconds = 0;
+    double waited = 0;  // The seconds among them without data.
+    // The source has left out every sample: there was no step.
+    bool is_empty() const { return batch.global_used > 0 && batch.global_size == 0; }
   };
 
   // The checkpoint that the state was read from (monitor::ContinueRecord).
@@ -133,6 +137,7 @@ struct ReplicaRun::Impl {
   ReplicaModel model_;
   Listeners listeners_;
   EvaluatorWatch evaluator_{world_};  // Rank 0 watches.
+  EmptyBatches empty_batches_;
   // The blocks of the model, as an engine has measured them.
   const std::shared_ptr<plan::MeasuredChain> measured_ = std::make_shared<plan::MeasuredChain>();
   std::optional<Course> course_;      // Exists from the first generation on.

@@ -57,6 +57,7 @@ Json Report::to_json() const {
   json["checkpoint"] = checkpoint;
   json["parameters"] = parameters;
   json["parameters_sha256"] = parameters_sha256;
+  json["input"] = input;
   json["generations"] = generations;
   for (const char* part : {"phases", "stragglers"}) json[part] = times.value(part, Json::array());
   json["files"] = files;

@@ -80,6 +80,7 @@ struct Report {
   // {"phases": [...], "stragglers": [...]}: the time of each phase of the steps, and the ranks
   // that made the others wait.
   Json times = Json::object();
+  Json input;  // How the data came (input_report.h).
   // The job no longer needs this process and continues without it.
   bool dismissed = false;
   Json files = Json::object();  // {"report": ..., "events": ..., "log": ...}

@@ -4,6 +4,7 @@
 
 #include <trireme/base/unix_time.h>
 #include <trireme/train/first_lines.h>
+#include <trireme/train/input_report.h>
 #include <trireme/train/parameter_hash.h>
 #include <trireme/train/run_report.h>
 #include <variant>
@@ -28,6 +29,7 @@ void RunReport::take(const monitor::Event& event) {
 
 void RunReport::read(const monitor::StepRecord& step) {
   updated_elements_ = step.updated_elements;
+  waited_ += step.waited;
   count_batch(step.samples, step.seconds, {step.operations, step.bytes_sent});
 }
 
@@ -87,6 +89,7 @@ void RunReport::complete(const Progress& progress, const RunLength& length, Gene
   report.generations = generations(group, generation_facts);
   if (group.rank() == 0) report.times = setting_.world.times();
   add_process_totals(group);
+  add_input(generation);
   result_.rank = group.rank();
 }
 
@@ -161,6 +164,18 @@ void RunReport::add_process_totals(Group& group) {
   const Json& servers = result_.report.parameter_server;
   if (servers.is_object()) result_.report.cpu_seconds += servers.at("cpu_seconds").get<double>();
   result_.report.peak_pss_bytes = static_cast<int64_t>(sums[1].item<double>());
+}
+
+// Replicas of one process share a source, whose stages count once.
+void RunReport::add_input(Generation& generation) {
+  const Loader& loader = generation.loader();
+  result_.report.input = report_of_input({.waited = waited_,
+                                          .step_seconds = result_.train_seconds,
+                                          .stages = loader.stage_use(),
+                                          .threads = setting_.options.loader_threads,
+                                          .skipped = setting_.train->bad_records(),
+                                          .counts_process = setting_.leads_worker},
+                                         generation.group());
 }
 
 // Returns the generations that the coordinator noted. A job that is not elastic has one.

@@ -47,11 +47,13 @@ class RunReport : public monitor::EventSink {
   void add_exchange();
   void add_memory(Group& group, const MemoryUse& own);
   void add_process_totals(Group& group);
+  void add_input(Generation& generation);
   Json generations(const Group& group, const Json& facts);
 
   const ReplicaSetting setting_;
   const std::chrono::steady_clock::time_point created_ = std::chrono::steady_clock::now();
   ReplicaResult result_;
+  double waited_ = 0;  // For data, in the steps of this process.
   Traffic exchanged_;  // In the steps of this process.
   double exchanges_ = 0;
   int64_t updated_elements_ = 0;  // In the last step that counted.
