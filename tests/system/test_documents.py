@@ -106,6 +106,11 @@ class Documents(SystemTest):
         self.assertEqual(code, 0)
         self.assertIn(keys.strip(), (ROOT / "docs/configuration.md").read_text())
 
+    def test_the_table_of_stages_is_what_the_command_prints(self):
+        code, table, _ = self.run_to_end(TRIREME, "data", "stages")
+        self.assertEqual(code, 0)
+        self.assertIn(table.strip(), (ROOT / "docs/input.md").read_text())
+
     def test_the_map_names_every_page(self):
         text = (ROOT / "docs/index.md").read_text()
         for document in DOCUMENTS:

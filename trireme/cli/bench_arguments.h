@@ -2,6 +2,7 @@
 #pragma once
 #include <trireme/cli/bench_mesh.h>
 #include <trireme/cli/node_options.h>
+#include <trireme/config/given.h>
 #include <cstdint>
 #include <string>
 
@@ -30,6 +31,15 @@ struct RequestsArguments {
   int threads = 1, server_threads = 2;
   bool json = false;
 };
+
+// `trireme bench input`: how fast the data of a configuration comes, without a model.
+struct InputArguments {
+  config::Source source;
+  int64_t seconds = 5;
+  bool json = false;
+};
+// In trireme-bench.
+int bench_input(const InputArguments& arguments);
 
 // Refuses arguments that no measurement can have: fewer than one worker, an unknown path, or
 // threads on several hosts.

@@ -7,6 +7,7 @@
 #include <trireme/cli/bench_arguments.h>
 #include <trireme/cli/bench_paths.h>
 #include <trireme/cli/commands.h>
+#include <trireme/cli/config_keys.h>
 #include <trireme/cli/output_file.h>
 #include <trireme/cli/table_size.h>
 #include <trireme/config/names.h>
@@ -15,6 +16,8 @@
 #include <trireme/plan/collective_cost.h>
 #include <trireme/plan/collective_table.h>
 #include <trireme/plan/compression_plan.h>
+#include <trireme/run/config.h>
+#include <trireme/run/dataset.h>
 #include <trireme/run/model_library.h>
 #include <trireme/run/places.h>
 #include <unistd.h>
@@ -245,6 +248,33 @@ void add_bench_requests(Command bench) {
   requests.action([arguments] { return bench_requests(*arguments); });
 }
 
+int bench_input_of(const InputArguments& arguments) {
+  if (arguments.seconds < 1)
+    throw Error(ErrorCode::invalid_argument, "cli",
+                fmt::format("--seconds {} is below 1", arguments.seconds), "--seconds 5");
+  read_data(load_config(arguments.source));  // Names what is wrong before LibTorch is loaded.
+  std::vector<std::string> words{"input"};
+  if (!arguments.source.file.empty()) words.push_back(arguments.source.file.string());
+  for (const std::string& setting : arguments.source.set)
+    words.insert(words.end(), {"--set", setting});
+  words.insert(words.end(), {"--seconds", std::to_string(arguments.seconds)});
+  if (arguments.json) words.push_back("--json");
+  become("trireme-bench", std::move(words));
+}
+
+void add_bench_input(Command bench) {
+  auto arguments = std::make_shared<InputArguments>();
+  Command input = bench.subcommand(
+      "input", "Measure how fast the data of a configuration comes, without a model");
+  input.option("config", arguments->source.file, "YAML file; without one the defaults hold");
+  input.repeated("--set", arguments->source.set, "key=value, after the file; may be repeated");
+  input.settings(key_meant_by);
+  input.option("--seconds", arguments->seconds, "How long to measure (default 5)");
+  input.flag("--json", arguments->json, "Print one JSON object");
+  input.examples({"trireme bench input examples/digits.yaml --set data.threads=2 --json"});
+  input.action([arguments] { return bench_input_of(*arguments); });
+}
+
 void add_bench_step(Command bench, const std::shared_ptr<BenchArguments>& arguments) {
   Command step = bench.subcommand("step", "Measure training steps of a model on random data");
   step.option("--model", arguments->model, kModels);
@@ -333,6 +363,7 @@ void add_bench(Command app) {
                   "trireme bench collectives --op all_reduce --bytes 25MB"});
   const auto arguments = std::make_shared<BenchArguments>();
   add_bench_step(bench, arguments);
+  add_bench_input(bench);
   add_bench_collectives(bench, arguments);
   add_bench_startup(bench, arguments);
   add_bench_checkpoint(bench, arguments);

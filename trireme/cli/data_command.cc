@@ -3,6 +3,7 @@
 #include <trireme/base/error.h>
 #include <trireme/cli/commands.h>
 #include <trireme/cli/data_files_commands.h>
+#include <trireme/data/pipeline/stage.h>
 #include <trireme/train/ledger_audit.h>
 
 namespace trireme::cli {
@@ -28,6 +29,12 @@ void add_data(Command app) {
   command.examples(
       {"trireme data head train.csv --count 2", "trireme data audit runs/digits-20260131-101500"});
   add_data_files(command);
+  Command stages = command.subcommand("stages", "Print the table of the stages of data.stages");
+  stages.examples({"trireme data stages"});
+  stages.action([] {
+    fmt::print("{}", data::table_of_stages());
+    return kExitOk;
+  });
   Command audit_command = command.subcommand(
       "audit",
       "Prove from a run's logs that each sample of each finished epoch was used exactly once");

@@ -16,12 +16,15 @@
 #include <trireme/cli/run_readers.h>
 #include <trireme/cli/train_checks.h>
 #include <trireme/config/print.h>
+#include <trireme/data/kinds/record_set.h>
+#include <trireme/data/pipeline/cache_store.h>
 #include <trireme/faults/faults.h>
 #include <trireme/launch/supervisor.h>
 #include <trireme/launch/supervisor_options.h>
 #include <trireme/membership/identity.h>
 #include <trireme/membership/token_file.h>
 #include <trireme/membership/units.h>
+#include <trireme/net/shared_memory.h>
 #include <trireme/run/dataset.h>
 #include <trireme/run/places.h>
 #include <trireme/train/evaluation_curve.h>
@@ -94,6 +97,17 @@ membership::Roles roles_of(const TrainArguments& arguments, const Config& config
   return membership::Roles(std::move(roles));
 }
 
+// The memory of caches that the workers of this host share. It outlives a worker that is lost.
+std::optional<data::HostCaches> caches_for(const Config& config) {
+  int64_t bytes = config.data.cache_bytes;
+  if (!data::keeps_in_memory(config.data) || bytes == 0) return std::nullopt;
+  if (bytes < 0) bytes = net::available_memory_bytes() / 4;
+  constexpr int kParts = 2;  // The training part and the test part.
+  // The tables of samples come on top. Only what is used takes memory.
+  constexpr int64_t kRoomForTables = int64_t{256} << 20;
+  return data::HostCaches(kParts, bytes + kRoomForTables);
+}
+
 int supervise_workers(const TrainArguments& arguments, const Config& config,
                       const ResolvedStrategy& strategy) {
   launch::SupervisorOptions options;
@@ -124,6 +138,8 @@ int supervise_workers(const TrainArguments& arguments, const Config& config,
   // The report must stay JSON; rank 0 itself then writes the progress to standard error.
   options.prefix_output = !arguments.json;
   if (readers.draws_progress()) options.environment.emplace_back("TRIREME_PROGRESS", "launcher");
+  const std::optional<data::HostCaches> caches = caches_for(config);
+  if (caches) options.environment.emplace_back(data::kCacheVariable, caches->variable());
   return launch::supervise(options);
 }
 

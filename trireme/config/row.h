@@ -87,6 +87,7 @@ struct Row {
   // The number that is written as `auto`. For a list, `auto` is always the empty list.
   std::optional<int64_t> automatic{};
   OnlyFor only_for{};
+  std::string_view joins{};  // A text that may be written as a list: this stands between entries.
   std::string_view instead_of{};  // A key that cannot be given together with this one.
   bool agreed = true;             // The value must be equal on all ranks.
   bool in_file = true;            // False: only programmes set it.

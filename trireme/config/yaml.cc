@@ -77,8 +77,61 @@ class YamlReader {
     if (value.IsMap())
       refuse_yaml(origin,
                   fmt::format("{} has keys below it; expected: {}", key, known->describe_type()));
+    if (!known->joins.empty() && value.IsSequence()) {
+      assignments_.push_back({key, joined(value, *known, origin), origin, false, false});
+      return;
+    }
     assignments_.push_back(
         {key, text_of(value, key, origin), origin, value.IsSequence(), value.Tag() == "!"});
+  }
+
+  // An entry is a text, a name with its first value, or a name with named values:
+  //   - flip
+  //   - resize: 32
+  //   - random_resized_crop: {size: 32, scale: "0.8:1"}
+  static std::string joined(const YAML::Node& list, const Row& row, const std::string& origin) {
+    std::string text;
+    for (const auto& entry : list) {
+      text += text.empty() ? "" : row.joins;
+      if (entry.IsScalar()) {
+        text += entry.Scalar();
+        continue;
+      }
+      if (!entry.IsMap() || entry.size() != 1)
+        refuse_yaml(origin,
+                    fmt::format("{} has an entry that is neither a name nor a name with "
+                                "values",
+                                row.name),
+                    "entries such as \"- flip\" and \"- resize: 32\"");
+      const auto one = *entry.begin();
+      text += one.first.Scalar() + "(" + values_of(one.second, row, origin) + ")";
+    }
+    return text;
+  }
+
+  static std::string values_of(const YAML::Node& values, const Row& row,
+                               const std::string& origin) {
+    if (values.IsNull()) return "";
+    if (values.IsScalar() || values.IsSequence()) return numbers_of(values, row, origin);
+    std::string text;
+    for (const auto& value : values)
+      text += (text.empty() ? "" : ", ") + value.first.Scalar() + "=" +
+              numbers_of(value.second, row, origin);
+    return text;
+  }
+
+  // [0.8, 1] is 0.8:1.
+  static std::string numbers_of(const YAML::Node& value, const Row& row,
+                                const std::string& origin) {
+    if (value.IsScalar()) return value.Scalar();
+    std::string text;
+    for (const auto& number : value) {
+      if (!number.IsScalar())
+        refuse_yaml(origin, fmt::format("{} has a value that is a list of lists", row.name),
+                    "a list of numbers, such as [0.8, 1]");
+      text += (text.empty() ? "" : ":") + number.Scalar();
+    }
+    return text;
   }
 
   static std::string text_of(const YAML::Node& value, const std::string& key,

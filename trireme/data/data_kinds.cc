@@ -8,6 +8,7 @@
 #include <trireme/data/kinds/criteo_set.h>
 #include <trireme/data/kinds/digits_set.h>
 #include <trireme/data/kinds/idx_set.h>
+#include <trireme/data/kinds/record_set.h>
 #include <trireme/data/kinds/text_set.h>
 #include <algorithm>
 #include <utility>
@@ -17,31 +18,34 @@ namespace {
 
 // The kinds that come with Trireme. A new kind has its row here, and one in source_makers.cc.
 std::vector<DataKind> shipped_kinds() {
-  return {{.name = "digits",
-           .about = "ships with Trireme",
-           .path = "its file; empty: the one that ships.",
-           .keys = {"data.classes", "data.split_seed"},
-           .read = read_digits_set},
-          {.name = "idx",
-           .about = "MNIST's file format",
-           .path = "the folder that holds the files under their usual names.",
-           .keys = {"data.images", "data.labels", "data.test_images", "data.test_labels",
-                    "data.classes", "data.split_seed"},
-           .holder = "the files of data.path, data.images and data.labels hold",
-           .check = check_idx_set,
-           .read = read_idx_set},
-          {.name = "text",
-           .about = "any text file, for gpt",
-           .path = "the file, plain or gzip.",
-           .keys = {"data.tokens", "data.block"},
-           .has_tokens = true,
-           .check = check_text_set,
-           .read = read_text_set},
-          {.name = "criteo",
-           .about = "clicks in Criteo's format, for dlrm",
-           .path = "the file, plain or gzip; empty: the generated one that ships.",
-           .keys = {"data.split_seed"},
-           .read = read_criteo_set}};
+  std::vector<DataKind> kinds{
+      {.name = "digits",
+       .about = "ships with Trireme",
+       .path = "its file; empty: the one that ships.",
+       .keys = {"data.classes", "data.split_seed"},
+       .read = read_digits_set},
+      {.name = "idx",
+       .about = "MNIST's file format",
+       .path = "the folder that holds the files under their usual names.",
+       .keys = {"data.images", "data.labels", "data.test_images", "data.test_labels",
+                "data.classes", "data.split_seed"},
+       .holder = "the files of data.path, data.images and data.labels hold",
+       .check = check_idx_set,
+       .read = read_idx_set},
+      {.name = "text",
+       .about = "any text file, for gpt",
+       .path = "the file, plain or gzip.",
+       .keys = {"data.tokens", "data.block"},
+       .has_tokens = true,
+       .check = check_text_set,
+       .read = read_text_set},
+      {.name = "criteo",
+       .about = "clicks in Criteo's format, for dlrm",
+       .path = "the file, plain or gzip; empty: the generated one that ships.",
+       .keys = {"data.split_seed"},
+       .read = read_criteo_set}};
+  for (DataKind& kind : record_kinds()) kinds.push_back(std::move(kind));
+  return kinds;
 }
 
 class KnownKinds {

@@ -8,7 +8,8 @@
 namespace trireme::data {
 
 struct DataOptions {
-  std::string name = "digits";  // digits, idx, text, criteo, or one that was registered
+  // digits, idx, text, criteo, a format of records (records/open.h), or one that was registered
+  std::string name = "digits";
   // One file or folder. For digits and criteo, empty means the one that ships with Trireme.
   std::string path;
   std::string images, labels, test_images, test_labels;  // idx
@@ -17,6 +18,20 @@ struct DataOptions {
   int64_t classes = -1;                                  // -1: taken from the data.
   int64_t split_seed = 20260101;  // The seed of the held-out part; independent of train.seed.
   double test_fraction = 0.2;     // Used if the data has no test part of its own.
+
+  // Formats of records.
+  std::string test_path;               // The test part; empty: a part is held out.
+  std::string stages;                  // See pipeline/stage.h.
+  std::string test_stages;             // Empty: `stages` without the random ones.
+  std::string inputs, target;          // Names of fields; empty: by the rules of FieldChoice.
+  std::string on_bad_record = "stop";  // stop, skip
+  int64_t bad_records = 100;           // The most that a process skips.
+  int64_t cache_bytes = -1;            // -1: a quarter of the memory that is free.
+  std::string cache_dir;               // Empty: a folder of the user's.
+  std::string delimiter;               // csv
+  bool header = true;                  // csv
+  std::string token_type;              // tokens: the type in files without a header.
+  int64_t separator = -1;              // tokens: begins each document; -1: none.
 };
 config::Rows rows_of(const DataOptions*);
 

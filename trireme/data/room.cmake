@@ -1,1 +1,2 @@
-target_link_libraries(trireme_data_plain PUBLIC trireme_records PRIVATE Trireme::zlib)
+target_link_libraries(trireme_data_plain
+  PUBLIC trireme_records trireme_images_plain PRIVATE Trireme::xxhash Trireme::zlib)

@@ -1,6 +1,7 @@
 // `trireme-bench`: the ranks of `trireme bench`. It is a programme of its own, so that a build for
 // training leaves it out.
 #include <trireme/cli/bench/ranks.h>
+#include <trireme/cli/bench_arguments.h>
 #include <trireme/cli/worker/program.h>
 
 namespace trireme::cli {
@@ -30,6 +31,13 @@ void add_subcommands(Command app) {
   add_step("step", "Training steps of a model", bench_step);
   add_step("first-step", "One training step, and the time of day when it is done",
            bench_first_step);
+  auto of_input = std::make_shared<InputArguments>();
+  Command input = app.subcommand("input", "The data of a configuration");
+  input.option("config", of_input->source.file);
+  input.repeated("--set", of_input->source.set);
+  input.option("--seconds", of_input->seconds);
+  input.flag("--json", of_input->json);
+  input.action([of_input] { return bench_input(*of_input); });
   Command servers = app.subcommand("ps", "Pushes and pulls of a parameter server");
   servers.option("--bytes", arguments->bytes);
   servers.option("--table", arguments->table);

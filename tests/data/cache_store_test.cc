@@ -1,0 +1,148 @@
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <trireme/data/pipeline/cache_store.h>
+#include <unistd.h>
+#include <cstdlib>
+#include <thread>
+#include <vector>
+
+#include "data_files.h"
+
+namespace trireme::data {
+namespace {
+
+constexpr int64_t kMegabyte = 1 << 20;
+
+// Sample i as bytes that its number gives.
+struct Made {
+  explicit Made(int64_t index, int64_t side = 8) : pixels(static_cast<size_t>(side * side * 3)) {
+    for (size_t i = 0; i < pixels.size(); ++i)
+      pixels[i] = static_cast<std::byte>(static_cast<size_t>(index) * 31 + i);
+    target = {static_cast<std::byte>(index), std::byte{7}};
+    sample = {side, side, 3, pixels, target};
+  }
+  std::vector<std::byte> pixels, target;
+  CachedSample sample;
+};
+
+bool holds(const CacheStore& store, int64_t index) {
+  CachedSample found;
+  if (!store.find(index, found)) return false;
+  const Made made(index);
+  EXPECT_EQ(found.height, 8);
+  EXPECT_TRUE(std::ranges::equal(found.pixels, made.pixels)) << index;
+  EXPECT_TRUE(std::ranges::equal(found.target, made.target)) << index;
+  return true;
+}
+
+TEST(CacheStore, GivesBackWhatItGot) {
+  const auto store = CacheStore::in_memory("key", 100, kMegabyte);
+  EXPECT_FALSE(holds(*store, 3));
+  for (int64_t i = 0; i < 100; i += 2) store->add(i, Made(i).sample);
+  for (int64_t i = 0; i < 100; ++i) EXPECT_EQ(holds(*store, i), i % 2 == 0);
+  EXPECT_EQ(store->stored(), 50);
+  EXPECT_EQ(store->hits(), 50);
+  EXPECT_FALSE(store->is_full());
+  CachedSample none;
+  EXPECT_FALSE(store->find(-1, none));
+  EXPECT_FALSE(store->find(100, none));
+}
+
+TEST(CacheStore, WhatDoesNotFitStaysOut) {
+  const auto store = CacheStore::in_memory("key", 1000, 20'000);
+  for (int64_t i = 0; i < 1000; ++i) store->add(i, Made(i).sample);
+  EXPECT_TRUE(store->is_full());
+  EXPECT_GT(store->stored(), 50);
+  EXPECT_LE(store->bytes(), 20'300);
+  int64_t held = 0;
+  for (int64_t i = 0; i < 1000; ++i) held += holds(*store, i) ? 1 : 0;
+  EXPECT_EQ(held, store->stored());
+  EXPECT_TRUE(holds(*store, 0));  // The first ones stay.
+}
+
+TEST(CacheStore, ThreadsAddTheSameSamples) {
+  const auto store = CacheStore::in_memory("key", 500, 4 * kMegabyte);
+  std::vector<std::jthread> threads;
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&store, t] {
+      for (int64_t i = 0; i < 500; ++i)
+        store->add((i * 7 + t * 13) % 500, Made((i * 7 + t * 13) % 500).sample);
+    });
+  threads.clear();
+  for (int64_t i = 0; i < 500; ++i) EXPECT_TRUE(holds(*store, i));
+  EXPECT_EQ(store->stored(), 500);
+}
+
+TEST(CacheStore, ALaterJobFindsItOnTheDisk) {
+  const Folder folder;
+  {
+    const auto store = CacheStore::on_disk(folder.path(), "one", 10, kMegabyte);
+    for (int64_t i = 0; i < 5; ++i) store->add(i, Made(i).sample);
+  }
+  const auto again = CacheStore::on_disk(folder.path(), "one", 10, kMegabyte);
+  for (int64_t i = 0; i < 10; ++i) EXPECT_EQ(holds(*again, i), i < 5);
+  const auto other = CacheStore::on_disk(folder.path(), "two", 10, kMegabyte);
+  EXPECT_FALSE(holds(*other, 0));
+}
+
+TEST(CacheStore, ADamagedSampleIsNotThere) {
+  const Folder folder;
+  {
+    const auto store = CacheStore::on_disk(folder.path(), "one", 10, kMegabyte);
+    for (int64_t i = 0; i < 3; ++i) store->add(i, Made(i).sample);
+  }
+  const auto path = folder.path() / "one.cache";
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(4096 + 80 + 24 + 10);  // In the first sample, behind head and table.
+  file.put(99);
+  file.close();
+  const auto again = CacheStore::on_disk(folder.path(), "one", 10, kMegabyte);
+  EXPECT_FALSE(holds(*again, 0));
+  EXPECT_TRUE(holds(*again, 1));
+  again->add(0, Made(0).sample);
+  EXPECT_TRUE(holds(*again, 0));
+}
+
+TEST(CacheStore, AFileThatWasCutIsMadeAnew) {
+  const Folder folder;
+  const auto path = folder.path() / "one.cache";
+  const auto store = CacheStore::on_disk(folder.path(), "one", 10, kMegabyte);
+  store->add(0, Made(0).sample);
+  std::filesystem::resize_file(path, 50);
+  EXPECT_FALSE(holds(*store, 0));  // No SIGBUS.
+  store->add(1, Made(1).sample);
+  const auto again = CacheStore::on_disk(folder.path(), "one", 10, kMegabyte);
+  EXPECT_FALSE(holds(*again, 0));
+  again->add(0, Made(0).sample);
+  EXPECT_TRUE(holds(*again, 0));
+  folder.write("two.cache", std::string(10'000, 'x'));
+  EXPECT_FALSE(holds(*CacheStore::on_disk(folder.path(), "two", 10, kMegabyte), 0));
+}
+
+TEST(CacheStore, AKilledProcessLeavesItWhole) {
+  const HostCaches caches(2, 16 * kMegabyte + kMegabyte);
+  setenv(kCacheVariable, caches.variable().c_str(), 1);
+  const auto store = CacheStore::in_memory("shared", 20'000, 16 * kMegabyte);
+  const pid_t child = fork();
+  if (child == 0) {
+    const auto same = CacheStore::in_memory("shared", 20'000, 16 * kMegabyte);
+    for (int64_t i = 0;; ++i) same->add(i % 20'000, Made(i % 20'000).sample);
+  }
+  while (store->stored() < 200) std::this_thread::yield();
+  kill(child, SIGKILL);
+  int status = 0;
+  waitpid(child, &status, 0);
+  const auto other = CacheStore::in_memory("another", 10, kMegabyte);
+  unsetenv(kCacheVariable);
+  int64_t held = 0;
+  for (int64_t i = 0; i < 20'000; ++i) held += holds(*store, i) ? 1 : 0;
+  EXPECT_GE(held, store->stored());
+  store->add(19'999, Made(19'999).sample);
+  other->add(1, Made(1).sample);
+  EXPECT_TRUE(holds(*store, 19'999) || store->is_full());
+  EXPECT_TRUE(holds(*other, 1));
+}
+
+}  // namespace
+}  // namespace trireme::data

@@ -1,0 +1,215 @@
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/rand.h>
+#include <gtest/gtest.h>
+
+#include <trireme/data/loader.h>
+#include <trireme/data/pipeline/functions.h>
+#include <trireme/data/pipeline/pipeline_source.h>
+
+#include "../base/expect_error.h"
+#include "made_records.h"
+
+namespace trireme::data {
+namespace {
+
+std::shared_ptr<const Source> images_through(const std::string& stages, int64_t size = 10,
+                                             int64_t side = 4) {
+  return make_pipeline(std::make_shared<MadeImages>(size, side, side),
+                       {.stages = parse_stages("data.stages", stages), .classes = 10});
+}
+
+Draws draws_of(std::vector<int64_t> samples, int64_t epoch, uint64_t seed) {
+  return {std::move(samples), epoch, seed};
+}
+
+TEST(Pipeline, WithoutStagesTheRowsAreThoseOfAnImageSource) {
+  const MadeImages reader(6, 4, 5);
+  ImageTable table{.origin = "made", .count = 6, .channels = 3, .height = 4, .width = 5};
+  records::Record record;
+  for (int64_t i = 0; i < 6; ++i) {
+    reader.read(i, record);
+    const auto bytes = record.at("image").bytes;
+    for (const std::byte pixel : bytes) table.pixels.push_back(static_cast<uint8_t>(pixel));
+    table.labels.push_back(i % 10);
+  }
+  const ImageSource expected(std::move(table));
+  const auto source = make_pipeline(std::make_shared<MadeImages>(6, 4, 5), {});
+  const Example rows = source->get_batch({5, 0, 3}), wanted = expected.get_batch({5, 0, 3});
+  EXPECT_TRUE(rows.data.equal(wanted.data));
+  EXPECT_TRUE(rows.target.equal(wanted.target));
+}
+
+TEST(Pipeline, NormalisesEachChannel) {
+  const Example plain = images_through("")->get_batch({3});
+  const Example row = images_through("normalise(0.5:0.25:0, 0.5:1:2)")->get_batch({3});
+  const float means[] = {0.5F, 0.25F, 0}, deviations[] = {0.5F, 1, 2};
+  for (int64_t channel = 0; channel < 3; ++channel) {
+    const at::Tensor wanted = (plain.data[0][channel] - means[channel]) / deviations[channel];
+    EXPECT_TRUE(row.data[0][channel].allclose(wanted, 1e-6, 1e-6));
+  }
+}
+
+TEST(Pipeline, FlipsAndCropsAreTheSameForAnyBatch) {
+  const auto source =
+      images_through("random_crop(4, 2) | flip | flip_vertically(0.3) | normalise");
+  const Draws draws = draws_of({0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, 3, 11);
+  const Example all = source->get_batch(draws);
+  for (int64_t i = 0; i < 10; ++i) {
+    const Example one = source->get_batch(draws_of({i}, 3, 11));
+    EXPECT_TRUE(one.data[0].equal(all.data[i]));
+    EXPECT_TRUE(source->get(draws.at(static_cast<size_t>(i))).data.equal(all.data[i]));
+  }
+  EXPECT_FALSE(
+      source->get_batch(draws_of({0, 1, 2, 3}, 4, 11)).data.equal(all.data.slice(0, 0, 4)));
+  EXPECT_FALSE(
+      source->get_batch(draws_of({0, 1, 2, 3}, 3, 12)).data.equal(all.data.slice(0, 0, 4)));
+}
+
+TEST(Pipeline, AFlippedImageIsMirrored) {
+  const at::Tensor plain = images_through("")->get_batch({4}).data;
+  EXPECT_TRUE(images_through("flip(1)")->get_batch({4}).data.equal(plain.flip({3})));
+  EXPECT_TRUE(images_through("flip_vertically(1)")->get_batch({4}).data.equal(plain.flip({2})));
+  EXPECT_TRUE(images_through("flip(1) | flip_vertically(1)")
+                  ->get_batch({4})
+                  .data.equal(plain.flip({2, 3})));
+}
+
+TEST(Pipeline, AnotherStageChangesNoRandomNumbers) {
+  const Draws draws = draws_of({0, 1, 2, 3, 4, 5, 6, 7}, 0, 5);
+  const at::Tensor flipped = images_through("flip | normalise")->get_batch(draws).data;
+  const at::Tensor also =
+      images_through("random_crop(4) | flip | normalise")->get_batch(draws).data;
+  EXPECT_TRUE(flipped.equal(also));  // A crop of the whole image changes nothing.
+}
+
+TEST(Pipeline, AFilterLeavesSamplesOut) {
+  static const bool is_registered = [] {
+    register_filter("even labels",
+                    [](const Example& one) { return one.target.item<int64_t>() % 2 == 0; });
+    register_filter("nothing", [](const Example&) { return false; });
+    return true;
+  }();
+  EXPECT_TRUE(is_registered);
+  const auto source = images_through("normalise | filter(even labels)");
+  EXPECT_TRUE(source->leaves_out());
+  std::vector<size_t> left_out;
+  const Example rows = source->get_kept({7, 4, 1, 2}, left_out);
+  EXPECT_EQ(left_out, (std::vector<size_t>{0, 2}));
+  EXPECT_EQ(rows.data.size(0), 2);
+  EXPECT_EQ(rows.target[0].item<int64_t>(), 4);
+
+  left_out.clear();
+  const Example none = source->get_kept({1, 3}, left_out);
+  EXPECT_EQ(left_out.size(), 2u);
+  EXPECT_EQ(none.data.sizes(), at::IntArrayRef({0, 3, 4, 4}));
+  message_of(ErrorCode::invalid_argument, [&] { source->get_batch({1, 3}); });
+  const auto empty = images_through("normalise | filter(nothing)");
+  EXPECT_NE(message_of(ErrorCode::invalid_argument, [&] { empty->get_kept({1}, left_out); })
+                .find("all samples"),
+            std::string::npos);
+}
+
+TEST(Pipeline, AMapDrawsFromTheNumbersOfItsSample) {
+  static const bool is_registered = [] {
+    register_map("noise", [](Example one, const Draw&) {
+      one.data = one.data + at::rand(one.data.sizes());
+      return one;
+    });
+    return true;
+  }();
+  EXPECT_TRUE(is_registered);
+  const auto source = images_through("normalise | random_map(noise)");
+  const Example all = source->get_batch(draws_of({0, 1, 2}, 1, 9));
+  EXPECT_TRUE(source->get_batch(draws_of({2}, 1, 9)).data[0].equal(all.data[2]));
+  EXPECT_FALSE(source->get_batch(draws_of({2}, 2, 9)).data[0].equal(all.data[2]));
+}
+
+TEST(Pipeline, NamesADamagedRecordOrSkipsIt) {
+  auto reader = std::make_shared<MadeImages>(10, 4, 4);
+  reader->damaged = {3, 5};
+  EXPECT_NE(message_of(ErrorCode::corrupt, [&] { make_pipeline(reader, {})->get_batch({1, 3}); })
+                .find("made.bin, record 3: the checksum is wrong"),
+            std::string::npos);
+  const auto source = make_pipeline(reader, {.bad_records = {.skip = true, .most = 3}});
+  std::vector<size_t> left_out;
+  EXPECT_EQ(source->get_kept({1, 3, 4, 5}, left_out).data.size(0), 2);
+  EXPECT_EQ(left_out, (std::vector<size_t>{1, 3}));
+  source->get_kept({3}, left_out);  // The form comes from another record.
+  EXPECT_NE(message_of(ErrorCode::corrupt, [&] { source->get_kept({1, 5}, left_out); })
+                .find("data.bad_records"),
+            std::string::npos);
+}
+
+void register_functions_of_the_document() {
+  trireme::register_map("brighter", [](trireme::Example one, const trireme::Draw&) {
+    one.data = one.data.mul(1.25).clamp_max(1);
+    return one;
+  });
+  trireme::register_filter(
+      "no zeros", [](const trireme::Example& one) { return one.target.item<int64_t>() != 0; });
+}
+
+TEST(Pipeline, TheFunctionsOfTheDocumentAreStages) {
+  register_functions_of_the_document();
+  const auto source = images_through("normalise | map(brighter) | filter(no zeros)");
+  std::vector<size_t> left_out;
+  const Example rows = source->get_kept({0, 1, 2}, left_out);
+  EXPECT_EQ(left_out, (std::vector<size_t>{0}));
+  EXPECT_EQ(rows.data.max().item<float>(), 1);
+}
+
+// The batch of `ranks` ranks, put together.
+Example global_batch(const std::shared_ptr<const Source>& source, int ranks, int64_t batch) {
+  std::vector<at::Tensor> data, targets;
+  for (int rank = 0; rank < ranks; ++rank) {
+    Loader loader(source, {.batch = batch, .seed = 3, .threads = rank}, rank, ranks);
+    loader.next();
+    const Batch second = loader.next();
+    data.push_back(second.data);
+    targets.push_back(second.target);
+  }
+  return {at::cat(data), at::cat(targets)};
+}
+
+TEST(Pipeline, MixedBatchesAreTheSameForAnyNumberOfRanks) {
+  for (const std::string stages : {"normalise | mixup(0.4)", "normalise | cutmix",
+                                   "flip | normalise | mixup | cutmix(0.5)"}) {
+    const auto source = images_through(stages, 23, 12);
+    const Example alone = global_batch(source, 1, 8);
+    EXPECT_EQ(alone.target.sizes(), at::IntArrayRef({8, 10}));
+    EXPECT_TRUE(alone.target.sum(1).allclose(at::full({8}, 1.0F)));
+    EXPECT_GT(alone.target.gt(0).sum().item<int64_t>(), 8);
+    for (const int ranks : {2, 3, 5}) {
+      const Example together = global_batch(source, ranks, 8);
+      EXPECT_TRUE(together.data.equal(alone.data)) << stages << " on " << ranks;
+      EXPECT_TRUE(together.target.equal(alone.target)) << stages << " on " << ranks;
+    }
+  }
+}
+
+TEST(Pipeline, RefusesImagesOfSeveralShapes) {
+  const std::vector<records::FieldSpec> fields = {
+      {.name = "image", .encoded = true},
+      {.name = "label", .dtype = plan::DType::int64, .shape = std::vector<int64_t>{}}};
+  const FieldChoice choice = choose_fields(fields, {});
+  EXPECT_EQ(choice.image, "image");
+  EXPECT_EQ(choice.target, "label");
+}
+
+TEST(Pipeline, ALoaderKnowsWhatWasLeftOut) {
+  auto reader = std::make_shared<MadeImages>(10, 4, 4);
+  reader->damaged = {2, 6};
+  const auto source = make_pipeline(reader, {.bad_records = {.skip = true}});
+  Loader loader(source, {.batch = 10, .shuffle = false});
+  const Batch batch = loader.next();
+  EXPECT_EQ(batch.indices, (std::vector<int64_t>{0, 1, 3, 4, 5, 7, 8, 9}));
+  EXPECT_EQ(batch.left_out, (std::vector<int64_t>{2, 6}));
+  EXPECT_EQ(batch.size(), 8);
+  EXPECT_EQ(batch.global_used, 10);
+  EXPECT_EQ(batch.data.size(0), 8);
+}
+
+}  // namespace
+}  // namespace trireme::data

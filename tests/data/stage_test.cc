@@ -1,0 +1,80 @@
+#include <gtest/gtest.h>
+
+#include <trireme/data/pipeline/stage.h>
+
+#include "../base/expect_error.h"
+
+namespace trireme::data {
+namespace {
+
+std::string refusal(const std::string& text, SampleForm first = SampleForm::record) {
+  return message_of(ErrorCode::invalid_argument,
+                    [&] { check_forms("data.stages", parse_stages("data.stages", text), first); });
+}
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST(Stages, ReadsNamesAndValues) {
+  const Stages stages =
+      parse_stages("data.stages",
+                   " decode | random_resized_crop(224:160, ratio=1:2)|flip | normalise(imagenet)");
+  ASSERT_EQ(stages.size(), 4u);
+  EXPECT_EQ(stages[1].numbers("size"), (std::vector<double>{224, 160}));
+  EXPECT_EQ(stages[1].numbers("scale"), (std::vector<double>{0.08, 1}));
+  EXPECT_EQ(stages[1].numbers("ratio"), (std::vector<double>{1, 2}));
+  EXPECT_EQ(stages[2].number("p"), 0.5);
+  EXPECT_EQ(stages[3].numbers("std"), (std::vector<double>{0.229, 0.224, 0.225}));
+}
+
+TEST(Stages, WritesWhatItReads) {
+  for (const std::string text :
+       {"decode", "decode(1) | flip(0.25)", "decode | random_crop(32, 4) | normalise(0.5, 0.25)",
+        "decode | random_resized_crop(32, ratio=1:1)", "map(lower) | filter(long)",
+        "decode | cache(disk) | erase(p=1)"}) {
+    const std::string once = describe(parse_stages("data.stages", text));
+    EXPECT_EQ(describe(parse_stages("data.stages", once)), once);
+    EXPECT_EQ(to_json(parse_stages("data.stages", once)),
+              to_json(parse_stages("data.stages", text)));
+  }
+  EXPECT_EQ(describe(parse_stages("data.stages", "decode(1)|flip(p=0.5)")), "decode(1) | flip");
+}
+
+TEST(Stages, NamesWhatIsWrong) {
+  EXPECT_TRUE(has(refusal("decod"), "decode"));
+  EXPECT_TRUE(has(refusal("decode |"), "without a name"));
+  EXPECT_TRUE(has(refusal("decode | flip(1.5)"), "must lie in 0 to 1"));
+  EXPECT_TRUE(has(refusal("decode | flip(half)"), "not a number"));
+  EXPECT_TRUE(has(refusal("decode | flip(0.5, 0.5)"), "too many"));
+  EXPECT_TRUE(has(refusal("decode | flip(probability=1)"), "no parameter"));
+  EXPECT_TRUE(has(refusal("decode | resize"), "needs size"));
+  EXPECT_TRUE(has(refusal("decode | resize(0)"), "must lie"));
+  EXPECT_TRUE(has(refusal("decode | resize(1.5)"), "whole"));
+  EXPECT_TRUE(has(refusal("decode | resize(32"), "no bracket"));
+  EXPECT_TRUE(has(refusal("decode | random_resized_crop(32, scale=1:0.5)"), "least"));
+  EXPECT_TRUE(has(refusal("decode | random_resized_crop(scale=0.5:1, 32)"), "without a name"));
+  EXPECT_TRUE(has(refusal("decode | resize(8, size=9)"), "twice"));
+}
+
+TEST(Stages, FitTogetherOrAreRefused) {
+  EXPECT_TRUE(has(refusal("flip"), "decode | flip"));
+  EXPECT_TRUE(has(refusal("decode | erase"), "normalise | erase"));
+  EXPECT_TRUE(has(refusal("decode | flip | cache"), "random"));
+  EXPECT_TRUE(has(refusal("decode | normalise | mixup | map(f)"), "whole batches"));
+  EXPECT_EQ(check_forms("data.stages", parse_stages("data.stages", "decode | cache(disk) | flip"),
+                        SampleForm::record),
+            SampleForm::image);
+}
+
+TEST(Stages, AnEvaluationHasNoRandomOnes) {
+  const Stages stages = parse_stages(
+      "data.stages",
+      "decode | random_resized_crop(224) | flip | colour_jitter(0.4) | normalise | mixup");
+  EXPECT_EQ(describe(without_random(stages)), "decode | center_of_resized(224) | normalise");
+  EXPECT_EQ(describe(without_random(parse_stages("data.stages", "decode | random_crop(32, 4)"))),
+            "decode | center_crop(32)");
+}
+
+}  // namespace
+}  // namespace trireme::data

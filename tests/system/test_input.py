@@ -1,0 +1,157 @@
+"""Data in files of records, through stages: the same training for any number of workers, with and
+without a cache; records that are damaged; wrong stages."""
+
+import json
+import random
+import unittest
+import zlib
+import struct
+
+from support import TRIREME, SystemTest
+
+SIDE = 32
+
+
+def png(pixels, width, height):
+    """An RGB file of rows of bytes, without a library."""
+    def chunk(kind, content):
+        body = kind + content
+        return struct.pack(">I", len(content)) + body + struct.pack(">I", zlib.crc32(body))
+
+    rows = b"".join(b"\0" + pixels[row * width * 3:(row + 1) * width * 3]
+                    for row in range(height))
+    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0,
+                                                             0, 0))
+            + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
+
+
+def picture(label, width, height, numbers):
+    """Noise, brighter in the colour of the label."""
+    pixels = bytearray(numbers.randbytes(width * height * 3))
+    for place in range(label, len(pixels), 3):
+        pixels[place] = min(255, pixels[place] // 2 + 128)
+    return bytes(pixels)
+
+
+STAGES = ("decode | random_resized_crop(16, scale=0.5:1) | flip | colour_jitter(0.2) | "
+          "normalise(0.5, 0.25)")
+
+
+class Input(SystemTest):
+    def setUp(self):
+        super().setUp()
+        numbers = random.Random(7)
+        self.images = self.folder / "images"
+        for label, name in enumerate(["blue", "green", "red"]):
+            (self.images / name).mkdir(parents=True)
+            for i in range(24):
+                width, height = numbers.choice([(24, 20), (20, 30), (32, 32)])
+                (self.images / name / f"{i:03}.png").write_bytes(
+                    png(picture(label, width, height, numbers), width, height))
+        self.config = self.folder / "images.yaml"
+        self.config.write_text(f"""
+model: {{name: mlp, hidden: [16]}}
+data:
+  name: image_folder
+  path: {self.images}
+  batch: 16
+  test_fraction: 0.25
+  stages:
+    - decode
+    - random_resized_crop: {{size: 16, scale: [0.5, 1]}}
+    - flip
+    - colour_jitter: 0.2
+    - normalise: {{mean: 0.5, std: 0.25}}
+optimizer: {{name: sgd, lr: 0.02}}
+train: {{epochs: 6, dtype: float64}}
+""")
+
+    def fit(self, *words, **options):
+        return self.train(*words, config=self.config, **options)
+
+    def test_workers_threads_and_caches_change_nothing(self):
+        one = self.fit(name="one")
+        self.assertLess(one["loss_history"][-1], one["loss_history"][0])
+        self.assertGreater(one["eval"]["accuracy"], 0.5)
+        self.assertEqual(one["samples"]["seen_once"], one["samples"]["expected"])
+        for words in (["--workers", "2"], ["--workers", "3", "--set", "data.threads=0"],
+                      ["--set", "strategy.name=mirrored", "--set", "strategy.replicas=2", "--set",
+                       "data.threads=3"],
+                      ["--set", f"data.stages={STAGES}"]):
+            with self.subTest(words=words):
+                other = self.fit(*words, name="other" + str(abs(hash(tuple(words)))))
+                self.assert_close(other["loss_history"], one["loss_history"], 1e-9)
+                self.assertAlmostEqual(other["eval"]["loss"], one["eval"]["loss"], places=9)
+
+    def test_a_cache_changes_nothing_and_is_used(self):
+        resized = "decode | resize(24:24) | {}random_crop(16) | flip | normalise(0.5, 0.25)"
+        plain = self.fit("--set", "data.stages=" + resized.format(""), name="plain")
+        cached = "data.stages=" + resized.format("cache | ")
+        for name, words in {"memory": ["--set", cached],
+                            "two": ["--set", cached, "--workers", "2"],
+                            "small": ["--set", cached, "--set", "data.cache_bytes=20000"],
+                            "disk": ["--set", cached.replace("cache", "cache(disk)"), "--set",
+                                     f"data.cache_dir={self.folder / 'cache'}"],
+                            "again": ["--set", cached.replace("cache", "cache(disk)"), "--set",
+                                      f"data.cache_dir={self.folder / 'cache'}", "--workers",
+                                      "2"]}.items():
+            with self.subTest(name=name):
+                other = self.fit(*words, name=name)
+                self.assert_close(other["loss_history"], plain["loss_history"], 1e-9)
+                stages = {stage["name"]: stage for stage in other["input"]["stages"]}
+                self.assertGreater(stages["cache"]["samples"], 0)
+        self.assertEqual(len(list((self.folder / "cache").glob("*.cache"))), 1)
+
+    def test_mixed_batches_are_the_same_for_two_workers(self):
+        words = ["--set", f"data.stages={STAGES} | mixup(0.4) | cutmix"]
+        one, two = self.fit(*words, name="one"), self.fit(*words, "--workers", "2", name="two")
+        self.assert_close(two["loss_history"], one["loss_history"], 1e-9)
+
+    def test_a_damaged_record_is_named_or_left_out(self):
+        damaged = self.images / "green" / "005.png"
+        damaged.write_bytes(damaged.read_bytes()[:200])
+        self.assert_refused([TRIREME, "train", self.config, "--quiet", "--set",
+                             f"run.dir={self.folder / 'stopped'}"], 1, "005.png",
+                            "data.on_bad_record=skip", timeout=60)
+        skip = ["--set", "data.on_bad_record=skip"]
+        one = self.fit(*skip, name="one")
+        two = self.fit(*skip, "--workers", "2", name="two")
+        self.assert_close(two["loss_history"], one["loss_history"], 1e-9)
+        self.assertEqual(one["samples"]["seen_once"], one["samples"]["expected"])
+        self.assertGreater(one["input"]["skipped"], 0)
+
+    def test_a_run_continues_with_the_same_samples(self):
+        whole = self.fit(name="whole")
+        self.fit("--set", "train.epochs=2", "--set", f"run.dir={self.folder / 'parts'}",
+                 name="first")
+        rest = self.fit("--set", f"run.dir={self.folder / 'parts'}", "--workers", "2",
+                        name="rest")
+        self.assertGreater(rest["resumed_from_step"], 0)
+        self.assert_close(rest["loss_history"], whole["loss_history"], 1e-9)
+
+    def test_bench_input_measures_each_stage(self):
+        code, out, err = self.run_to_end(TRIREME, "bench", "input", self.config, "--seconds", "1",
+                                         "--json")
+        self.assertEqual(code, 0, err)
+        figures = json.loads(out)
+        self.assertGreater(figures["samples_per_second"], 0)
+        self.assertEqual([stage["name"] for stage in figures["stages"]],
+                         ["read", "decode+random_resized_crop", "flip", "colour_jitter",
+                          "normalise"])
+
+    def refused(self, *settings, parts):
+        words = [word for setting in settings for word in ("--set", setting)]
+        self.assert_refused([TRIREME, "train", self.config, *words], 2, *parts)
+
+    def test_wrong_stages_are_refused_before_a_process_starts(self):
+        self.refused("data.stages=decode | fliip", parts=["fliip", "flip"])
+        self.refused("data.stages=flip", parts=["decode | flip"])
+        self.refused("data.stages=decode | flip | cache | normalise", parts=["random"])
+        self.refused("data.stages=decode | map(unknown)", parts=["unknown"])
+        self.refused("data.path=/nowhere", parts=["/nowhere"])
+        self.refused("data.target=nothing", parts=["nothing", "label"])
+        self.refused("data.name=digits", "data.path=", "data.stages=decode", parts=["data.stages"])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,108 @@
+#include <ATen/core/Tensor.h>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <trireme/base/error.h>
+#include <trireme/cli/bench_arguments.h>
+#include <trireme/data/loader.h>
+#include <trireme/data/source_makers.h>
+#include <trireme/monitor/text.h>
+#include <trireme/run/config.h>
+#include <trireme/run/dataset.h>
+#include <trireme/train/generation.h>
+#include <algorithm>
+#include <chrono>
+
+namespace trireme::cli {
+namespace {
+
+double now_in_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+struct InputFigures {
+  int64_t samples = 0, left_out = 0, bytes = 0, batches = 0;
+  double seconds = 0;
+  std::vector<data::StageUse> stages;
+  std::string form;
+};
+
+std::string form_of(const Batch& batch) {
+  const auto one = [](const at::Tensor& tensor) {
+    return fmt::format("{} [{}]", c10::toString(tensor.scalar_type()),
+                       fmt::join(tensor.sizes(), ", "));
+  };
+  std::string text = fmt::format("data {}, target {}", one(batch.data), one(batch.target));
+  for (const auto& [name, tensor] : batch.more) text += fmt::format(", {} {}", name, one(tensor));
+  return text;
+}
+
+InputFigures measure_input(Loader& loader, double seconds) {
+  InputFigures figures;
+  figures.form = form_of(loader.next());  // The first batch starts the threads.
+  const double begin = now_in_seconds();
+  while (figures.seconds < seconds) {
+    const Batch batch = loader.next();
+    figures.samples += batch.size();
+    figures.left_out += std::ssize(batch.left_out);
+    figures.bytes += static_cast<int64_t>(batch.data.nbytes() + batch.target.nbytes());
+    ++figures.batches;
+    figures.seconds = now_in_seconds() - begin;
+  }
+  figures.stages = loader.stage_use();
+  return figures;
+}
+
+Json json_of(const InputFigures& figures, const LoaderOptions& options) {
+  Json stages = Json::array();
+  for (const auto& [name, seconds, samples] : figures.stages)
+    stages.push_back(
+        {{"name", name},
+         {"samples", samples},
+         {"seconds", seconds},
+         {"ms_per_sample", samples > 0 ? seconds * 1e3 / static_cast<double>(samples) : 0.0}});
+  return {{"samples_per_second", static_cast<double>(figures.samples) / figures.seconds},
+          {"bytes_per_second", static_cast<double>(figures.bytes) / figures.seconds},
+          {"samples", figures.samples},
+          {"left_out", figures.left_out},
+          {"batches", figures.batches},
+          {"batch", options.batch},
+          {"threads", options.threads},
+          {"form", figures.form},
+          {"stages", stages}};
+}
+
+void print_input(const Json& figures) {
+  fmt::print("{} samples/s in batches of {}, {} threads: {}\n",
+             monitor::rate_text(figures["samples_per_second"].get<double>()),
+             figures["batch"].get<int64_t>(), figures["threads"].get<int>(),
+             figures["form"].get<std::string>());
+  for (const Json& stage : figures["stages"])
+    fmt::print("  {:<28} {:>10.4f} ms a sample\n", stage["name"].get<std::string>(),
+               stage["ms_per_sample"].get<double>());
+  if (const auto left_out = figures["left_out"].get<int64_t>(); left_out > 0)
+    fmt::print("  {} samples were left out\n", left_out);
+}
+
+}  // namespace
+
+int bench_input(const InputArguments& arguments) {
+  const Config config = load_config(arguments.source);
+  check(config);
+  const Dataset data = read_data(config);
+  const data::Sources sources = data::make_sources(config.data.name, data);
+  LoaderOptions options = loader_options_of(config.trainer, config.trainer.batch);
+  options.shuffle = order_of(config, data);
+  Loader loader(sources.train, options);
+  const Json figures =
+      json_of(measure_input(loader, static_cast<double>(arguments.seconds)), options);
+  if (arguments.json)
+    fmt::print("{}\n", figures.dump(2));
+  else
+    print_input(figures);
+  return kExitOk;
+}
+
+}  // namespace trireme::cli

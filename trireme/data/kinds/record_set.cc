@@ -1,0 +1,288 @@
+#include <fmt/format.h>
+
+#include <trireme/base/error.h>
+#include <trireme/data/kinds/record_set.h>
+#include <trireme/data/pipeline/numbers.h>
+#include <trireme/data/pipeline/sample_shape.h>
+#include <trireme/records/open.h>
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <set>
+#include <utility>
+
+namespace trireme::data {
+namespace {
+
+// Formats of which `text`, a kind by itself, reads the files.
+constexpr std::string_view kHidden[] = {"lines"};
+// Keys of all these kinds, and those that set an option of a format.
+constexpr std::string_view kCommonKeys[] = {
+    "data.test_path", "data.stages",        "data.test_stages", "data.inputs",
+    "data.target",    "data.on_bad_record", "data.bad_records", "data.cache_bytes",
+    "data.cache_dir", "data.classes",       "data.split_seed"};
+constexpr std::pair<std::string_view, std::string_view> kOptionKeys[] = {
+    {"delimiter", "data.delimiter"},
+    {"header", "data.header"},
+    {"dtype", "data.token_type"},
+    {"block", "data.block"},
+    {"separator", "data.separator"}};
+
+bool has_option(const records::Format& format, std::string_view option) {
+  return std::ranges::find(format.options, option) != format.options.end();
+}
+
+records::OpenOptions open_options(const DataOptions& options, const std::string& path) {
+  const records::Format& format = records::find_format(options.name);
+  records::OpenOptions open{.format = options.name, .path = path};
+  if (has_option(format, "delimiter")) open.delimiter = options.delimiter;
+  if (has_option(format, "header")) open.header = options.header;
+  if (has_option(format, "dtype")) open.dtype = options.token_type;
+  if (has_option(format, "block")) open.block = options.block;
+  if (has_option(format, "separator") && options.separator >= 0)
+    open.separator = options.separator;
+  return open;
+}
+
+// The test part that files of a usual name hold beside the training part.
+std::shared_ptr<const records::Reader> open_usual_test_part(const DataOptions& options) {
+  if (options.name != "cifar") return nullptr;
+  records::OpenOptions open = open_options(options, options.path);
+  open.part = "test";
+  try {
+    return records::open_records(open);
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::not_found) return nullptr;
+    throw;
+  }
+}
+
+std::shared_ptr<const records::Reader> open_train_part(const DataOptions& options) {
+  records::OpenOptions open = open_options(options, options.path);
+  if (options.name == "cifar") open.part = "train";
+  return records::open_records(open);
+}
+
+// The number of classes of whole targets, and the outputs of a model for others.
+class ClassCounter {
+ public:
+  ClassCounter(const DataOptions& options, const records::Reader& reader,
+               const FieldChoice& fields)
+      : options_(options), reader_(reader), fields_(fields) {}
+
+  int64_t count() const {
+    if (!fields_.tokens.empty()) return options_.classes > 0 ? options_.classes : most_token() + 1;
+    const records::FieldSpec* target = spec_of_target();
+    if (!target) return 0;
+    if (!is_whole(target->dtype)) return std::max<int64_t>(1, elements(*target));
+    if (options_.classes > 0) {
+      check_labels();
+      return options_.classes;
+    }
+    if (const auto names = reader_.class_names(); !names.empty()) return std::ssize(names);
+    return most_label() + 1;
+  }
+
+ private:
+  const records::FieldSpec* spec_of_target() const {
+    for (const records::FieldSpec& field : reader_.fields())
+      if (field.name == fields_.target) return &field;
+    return nullptr;
+  }
+
+  static int64_t elements(const records::FieldSpec& field) {
+    int64_t count = 1;
+    for (const int64_t size : field.shape.value_or(std::vector<int64_t>{})) count *= size;
+    return count;
+  }
+
+  // Of an index that knows labels. Others are read once.
+  int64_t label_of(int64_t index, records::Record& record) const {
+    if (fields_.target == "label")
+      if (const auto label = reader_.label(index)) return *label;
+    reader_.read(index, record);
+    const records::Field& target = record.at(fields_.target);
+    std::vector<int64_t> numbers(static_cast<size_t>(count_of(target)));
+    copy_numbers(target, numbers.data());
+    return numbers.empty() ? 0 : *std::ranges::max_element(numbers);
+  }
+
+  void check_labels() const {
+    if (fields_.target != "label" || reader_.size() == 0 || !reader_.label(0)) return;
+    for (int64_t i = 0; i < reader_.size(); ++i) check_label(reader_.label(i).value_or(0), i);
+  }
+
+  void check_label(int64_t label, int64_t index) const {
+    if (label >= 0 && (options_.classes <= 0 || label < options_.classes)) return;
+    throw Error(
+        ErrorCode::invalid_argument, "data",
+        label < 0
+            ? fmt::format("{}: the label is {}, below 0", reader_.place(index), label)
+            : fmt::format("{}: the label is {}, outside 0..{} (data.classes={})",
+                          reader_.place(index), label, options_.classes - 1, options_.classes),
+        "labels from 0 on, and the right data.classes");
+  }
+
+  int64_t most_label() const {
+    records::Record record;
+    int64_t most = -1;
+    for (int64_t i = 0; i < reader_.size(); ++i) {
+      const int64_t label = label_of(i, record);
+      check_label(label, i);
+      most = std::max(most, label);
+    }
+    return most;
+  }
+
+  int64_t most_token() const {
+    records::Record record;
+    std::vector<int64_t> numbers;
+    int64_t most = 0;
+    for (int64_t i = 0; i < reader_.size(); ++i) {
+      reader_.read(i, record);
+      const records::Field& tokens = record.at(fields_.tokens);
+      numbers.resize(static_cast<size_t>(count_of(tokens)));
+      copy_numbers(tokens, numbers.data());
+      for (const int64_t number : numbers) most = std::max(most, number);
+    }
+    return most;
+  }
+
+  const DataOptions& options_;
+  const records::Reader& reader_;
+  const FieldChoice& fields_;
+};
+
+// Blocks of a text that follow each other have much in common, so its end is held out.
+void hold_out_records(const DataOptions& options, bool from_end, int64_t records,
+                      RecordParts& parts, Dataset& data) {
+  if (options.test_fraction <= 0) return;
+  if (from_end) {
+    const int64_t test = std::llround(static_cast<double>(records) * options.test_fraction);
+    data.split.train.resize(static_cast<size_t>(records - test));
+    data.split.test.resize(static_cast<size_t>(test));
+    std::iota(data.split.train.begin(), data.split.train.end(), int64_t{0});
+    std::iota(data.split.test.begin(), data.split.test.end(), records - test);
+  } else {
+    data.split = plan::plan_split(records, options.test_fraction,
+                                  static_cast<uint64_t>(options.split_seed));
+  }
+  parts.train_subset = data.split.train;
+  parts.test_subset = data.split.test;
+}
+
+// The blocks of the files, without the records that are held out.
+std::vector<int64_t> blocks_of(const records::Reader& reader, const std::vector<int64_t>& subset) {
+  std::vector<int64_t> blocks = reader.blocks();
+  if (blocks.size() < 2) return {};
+  if (subset.empty()) return blocks;
+  std::vector<int64_t> kept;
+  int64_t end = 0;
+  auto next = subset.begin();
+  for (const int64_t size : blocks) {
+    end += size;
+    const auto behind = std::lower_bound(next, subset.end(), end);
+    if (behind != next) kept.push_back(behind - next);
+    next = behind;
+  }
+  return kept;
+}
+
+void require_same_fields(const records::Reader& train, const records::Reader& test,
+                         const DataOptions& options) {
+  const auto describe = [](const records::Reader& reader) {
+    std::string text;
+    for (const records::FieldSpec& field : reader.fields())
+      text += fmt::format("{}{} {}", text.empty() ? "" : ", ", field.name,
+                          field.encoded ? "bytes" : plan::to_string(field.dtype));
+    return text;
+  };
+  if (describe(train) == describe(test) && train.class_names() == test.class_names()) return;
+  throw Error(
+      ErrorCode::invalid_argument, "data",
+      fmt::format("data.test_path, {}, has records of {} and {} classes, and data.path has "
+                  "{} and {} classes",
+                  options.test_path, describe(test), test.class_names().size(), describe(train),
+                  train.class_names().size()),
+      "a test part of the same data set");
+}
+
+}  // namespace
+
+std::vector<DataKind> record_kinds() {
+  std::vector<DataKind> kinds;
+  for (const records::Format& format : records::formats()) {
+    if (std::ranges::find(kHidden, format.name) != std::end(kHidden)) continue;
+    DataKind kind{.name = std::string(format.name),
+                  .about = format.about,
+                  .path = format.path,
+                  .check = check_record_set,
+                  .read = read_record_set};
+    for (const std::string_view key : kCommonKeys) kind.keys.push_back(key);
+    for (const auto& [option, key] : kOptionKeys)
+      if (has_option(format, option)) kind.keys.push_back(key);
+    kind.has_tokens = format.name == "tokens";
+    kind.has_blocks = true;
+    kinds.push_back(std::move(kind));
+  }
+  return kinds;
+}
+
+bool keeps_in_memory(const DataOptions& options) {
+  for (const std::string& text : {options.stages, options.test_stages})
+    for (const Stage& stage : parse_stages("data.stages", text))
+      if (stage.form->name == "cache" && stage.word("place") == "memory") return true;
+  return false;
+}
+
+void check_record_set(const DataOptions& options) {
+  if (options.path.empty())
+    throw Error(
+        ErrorCode::invalid_argument, "data",
+        fmt::format("data.name is {}, but data.path does not name its files", options.name),
+        fmt::format("data.path: {}", records::find_format(options.name).path));
+  parse_stages("data.stages", options.stages);
+  parse_stages("data.test_stages", options.test_stages);
+}
+
+Dataset read_record_set(const DataOptions& options) {
+  check_record_set(options);
+  RecordParts parts{.options = options, .train = open_train_part(options)};
+  parts.test = options.test_path.empty()
+                   ? open_usual_test_part(options)
+                   : records::open_records(open_options(options, options.test_path));
+  const records::Reader& train = *parts.train;
+  if (train.size() == 0)
+    throw Error(ErrorCode::invalid_argument, "data",
+                fmt::format("there is no record in {}", options.path), "files with records");
+  parts.train_stages = parse_stages("data.stages", options.stages);
+  parts.test_stages = options.test_stages.empty()
+                          ? without_random(parts.train_stages)
+                          : parse_stages("data.test_stages", options.test_stages);
+  const FieldChoice fields = choose_fields(train.fields(), {options.inputs, options.target});
+  check_forms("data.stages", parts.train_stages, first_form(fields, parts.train_stages));
+  check_forms("data.test_stages", parts.test_stages, first_form(fields, parts.test_stages));
+
+  Dataset data;
+  data.content = train.content();
+  if (parts.test) {
+    require_same_fields(train, *parts.test, options);
+    data.test_content = parts.test->content();
+  } else {
+    hold_out_records(options, !fields.tokens.empty(), train.size(), parts, data);
+  }
+  parts.classes = ClassCounter(options, train, fields).count();
+  const bool is_held_out = !parts.test_subset.empty();
+  data.train_samples = is_held_out ? std::ssize(parts.train_subset) : train.size();
+  data.test_samples = is_held_out  ? std::ssize(parts.test_subset)
+                      : parts.test ? parts.test->size()
+                                   : 0;
+  data.train_blocks = blocks_of(train, parts.train_subset);
+  if (!parts.test) parts.test = parts.train;
+  data.input = {shape_of_samples(train, fields, parts.train_stages), parts.classes};
+  data.samples = std::move(parts);
+  require_training_samples(data);
+  return data;
+}
+
+}  // namespace trireme::data

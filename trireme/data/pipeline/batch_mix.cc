@@ -1,0 +1,88 @@
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/tensor.h>
+
+#include <fmt/format.h>
+
+#include <trireme/base/error.h>
+#include <trireme/base/hash.h>
+#include <trireme/data/pipeline/batch_mix.h>
+#include <trireme/images/mix.h>
+
+namespace trireme::data {
+namespace {
+
+constexpr uint64_t kOfMixes = 0x6d6978;
+
+// The rows of a batch that was loaded with the sample before it, without those that were left out.
+struct PairsOfRows {
+  // Row 2i is the neighbour of row 2i + 1, which is a sample of the share.
+  std::vector<int64_t> pairs;
+};
+
+PairsOfRows pairs_of(size_t places, const std::vector<size_t>& missing,
+                     std::vector<size_t>& left_out) {
+  PairsOfRows rows;
+  size_t next_missing = 0;
+  int64_t row = 0, row_before = -1;
+  for (size_t place = 0; place < places; ++place) {
+    const bool is_missing = next_missing < missing.size() && missing[next_missing] == place;
+    next_missing += is_missing ? 1 : 0;
+    const int64_t own = is_missing ? -1 : row++;
+    if (place > 0 && is_missing) left_out.push_back(place - 1);
+    if (place > 0 && !is_missing) {
+      rows.pairs.push_back(row_before < 0 ? own : row_before);
+      rows.pairs.push_back(own);
+    }
+    row_before = own;
+  }
+  return rows;
+}
+
+images::Mix draw_mix(const Stage& stage, const at::Tensor& data, images::Random& random) {
+  if (stage.form->name == "mixup") return images::draw_mixup(stage.number("alpha"), random);
+  if (data.dim() != 4)
+    throw Error(ErrorCode::invalid_argument, "data",
+                fmt::format("cutmix takes images [samples, channels, height, width], and the data "
+                            "has {} dimensions",
+                            data.dim()),
+                "mixup");
+  return images::draw_cutmix(stage.number("alpha"), {data.size(2), data.size(3)}, random);
+}
+
+}  // namespace
+
+BatchMix::BatchMix(const Stages& stages, int64_t classes) : stages_(stages), classes_(classes) {
+  if (stages_.empty() || classes_ >= 2) return;
+  throw Error(ErrorCode::invalid_argument, "data",
+              fmt::format("the stage {} mixes the targets of classes, and the data has {} classes",
+                          stages_[0].form->name, classes_),
+              "labels from 0 on, or data.classes=N");
+}
+
+Example BatchMix::run(const Draws& draws, std::vector<size_t>& left_out, const Load& load) const {
+  Draws all = draws;
+  all.indices.insert(all.indices.begin(), draws.before.value_or(draws.indices.back()));
+  std::vector<size_t> missing;
+  const Example loaded = load(all, missing);
+  images::Random random(mix64(draws.seed, kOfMixes, static_cast<uint64_t>(draws.epoch),
+                              static_cast<uint64_t>(draws.consumed)));
+  const auto which = static_cast<size_t>(random.below(std::ssize(stages_)));
+  const images::Mix mix = draw_mix(stages_[which], loaded.data, random);
+  if (missing.empty()) {
+    // A batch is rolled by one: the first row is only the neighbour of the second.
+    at::Tensor data = loaded.data;
+    images::mix_samples(data, mix);
+    const at::Tensor targets = images::mix_targets(loaded.target, classes_, mix);
+    const int64_t rows = data.size(0) - 1;
+    return {data.narrow(0, 1, rows), targets.narrow(0, 1, rows)};
+  }
+  const at::Tensor pairs =
+      at::tensor(pairs_of(all.indices.size(), missing, left_out).pairs, at::kLong);
+  at::Tensor data = loaded.data.index_select(0, pairs);
+  if (data.size(0) > 0) images::mix_samples(data, mix);
+  const at::Tensor targets =
+      images::mix_targets(loaded.target.index_select(0, pairs), classes_, mix);
+  return {data.slice(0, 1, std::nullopt, 2), targets.slice(0, 1, std::nullopt, 2)};
+}
+
+}  // namespace trireme::data

@@ -1,0 +1,159 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <trireme/base/error.h>
+#include <trireme/base/units.h>
+#include <trireme/data/pipeline/field_choice.h>
+#include <algorithm>
+#include <string_view>
+
+namespace trireme::data {
+namespace {
+
+using records::FieldSpec;
+
+constexpr std::string_view kTargets[] = {"label", "target", "cls", "class", "y"};
+constexpr std::string_view kImages[] = {"image", "jpg", "jpeg", "png", "webp", "img"};
+
+bool is_number(const FieldSpec& field) {
+  return !field.encoded && field.shape && field.shape->empty();
+}
+bool is_image_of_bytes(const FieldSpec& field) {
+  return !field.encoded && field.dtype == plan::DType::uint8 && field.shape &&
+         field.shape->size() == 3;
+}
+
+class FieldChooser {
+ public:
+  explicit FieldChooser(const std::vector<FieldSpec>& fields) : fields_(fields) {}
+
+  FieldChoice choose(const FieldWishes& wishes) const {
+    FieldChoice choice;
+    const FieldSpec* tokens = find("tokens");
+    if (tokens && !tokens->encoded && wishes.inputs.empty() && wishes.target.empty()) {
+      choice.tokens = tokens->name;
+      if (tokens->shape && tokens->shape->size() == 1) choice.shape = {{tokens->shape->at(0) - 1}};
+      return choice;
+    }
+    choice.target = target_of(wishes);
+    const std::vector<std::string> wanted = inputs_of(wishes, choice.target);
+    if (wanted.size() == 1 && (is_image(at("data.inputs", wanted[0])))) {
+      choice.image = wanted[0];
+      if (!at("data.inputs", wanted[0]).encoded) choice.shape = at("", wanted[0]).shape;
+      return choice;
+    }
+    for (const std::string& name : wanted) require_numbers(at("data.inputs", name));
+    choice.inputs = wanted;
+    choice.shape = shape_of(wanted);
+    return choice;
+  }
+
+ private:
+  std::string target_of(const FieldWishes& wishes) const {
+    if (!wishes.target.empty()) return at("data.target", wishes.target).name;
+    for (const std::string_view name : kTargets)
+      if (find(name)) return std::string(name);
+    const bool all_numbers = std::ranges::all_of(fields_, is_number);
+    return all_numbers && fields_.size() > 1 ? fields_.back().name : "";
+  }
+
+  std::vector<std::string> inputs_of(const FieldWishes& wishes, const std::string& target) const {
+    std::vector<std::string> inputs;
+    if (!wishes.inputs.empty()) {
+      for (const std::string& name : names_in(wishes.inputs)) {
+        if (name == target)
+          refuse(fmt::format("data.inputs has the field {}, which is the target", name),
+                 "other fields, or another data.target");
+        inputs.push_back(at("data.inputs", name).name);
+      }
+      return inputs;
+    }
+    for (const std::string_view name : kImages)
+      if (const FieldSpec* field = find(name); field && is_image(*field))
+        return {std::string(name)};
+    for (const FieldSpec& field : fields_)
+      if (field.name != target && !field.encoded && field.shape) inputs.push_back(field.name);
+    if (inputs.empty())
+      refuse("the records have no image and no numbers besides the target", list());
+    return inputs;
+  }
+
+  static std::vector<std::string> names_in(const std::string& text) {
+    std::vector<std::string> names;
+    std::string name;
+    for (const char c : text + ",") {
+      if (c != ',') {
+        if (c != ' ') name += c;
+        continue;
+      }
+      if (!name.empty()) names.push_back(std::move(name));
+      name.clear();
+    }
+    return names;
+  }
+
+  bool is_image(const FieldSpec& field) const {
+    return is_image_of_bytes(field) ||
+           (field.encoded && std::ranges::find(kImages, field.name) != std::end(kImages));
+  }
+
+  void require_numbers(const FieldSpec& field) const {
+    if (!field.encoded && field.shape) return;
+    refuse(fmt::format(
+               "data.inputs has the field {}, which is {}", field.name,
+               field.encoded ? "a text or a file in itself" : "of another length in each record"),
+           "fields of numbers with one shape, or an image alone");
+  }
+
+  // One field keeps its shape. Several become one row of numbers.
+  std::optional<std::vector<int64_t>> shape_of(const std::vector<std::string>& names) const {
+    if (names.size() == 1 && !at("", names[0]).shape->empty()) return at("", names[0]).shape;
+    int64_t numbers = 0;
+    for (const std::string& name : names) {
+      int64_t elements = 1;
+      for (const int64_t size : *at("", name).shape) elements *= size;
+      numbers += elements;
+    }
+    return std::vector<int64_t>{numbers};
+  }
+
+  const FieldSpec* find(std::string_view name) const {
+    const auto found = std::ranges::find(fields_, name, &FieldSpec::name);
+    return found == fields_.end() ? nullptr : &*found;
+  }
+
+  const FieldSpec& at(std::string_view key, const std::string& name) const {
+    if (const FieldSpec* field = find(name)) return *field;
+    std::vector<std::string_view> names;
+    for (const FieldSpec& field : fields_) names.push_back(field.name);
+    const std::string near = nearest_word(name, names.data(), names.size());
+    refuse(fmt::format("{} names the field \"{}\", which the records do not have", key, name),
+           near.empty() ? list() : near);
+  }
+
+  std::string list() const {
+    std::vector<std::string_view> names;
+    for (const FieldSpec& field : fields_) names.push_back(field.name);
+    return fmt::format("one of the fields {}", fmt::join(names, ", "));
+  }
+
+  [[noreturn]] static void refuse(const std::string& what, const std::string& remedy) {
+    throw Error(ErrorCode::invalid_argument, "data", what, remedy);
+  }
+
+  const std::vector<FieldSpec>& fields_;
+};
+
+}  // namespace
+
+FieldChoice choose_fields(const std::vector<FieldSpec>& fields, const FieldWishes& wishes) {
+  return FieldChooser(fields).choose(wishes);
+}
+
+SampleForm first_form(const FieldChoice& fields, const Stages& stages) {
+  if (fields.image.empty()) return SampleForm::tensors;
+  const bool begins_with_record = !stages.empty() && stages[0].form->takes == SampleForm::record;
+  return fields.shape && !begins_with_record ? SampleForm::image : SampleForm::record;
+}
+
+}  // namespace trireme::data

@@ -1,0 +1,41 @@
+// Which fields of a record become the tensors of a sample. No torch.
+#pragma once
+#include <trireme/data/pipeline/stage.h>
+#include <trireme/records/record.h>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace trireme::data {
+
+struct FieldWishes {
+  std::string inputs;  // Names with commas between them; empty: chosen by the rules below.
+  std::string target;  // Empty: chosen by the rules below.
+};
+
+struct FieldChoice {
+  // The field of an image: an encoded file, or bytes [channels, height, width]. Empty if the
+  // inputs are numbers.
+  std::string image;
+  std::vector<std::string> inputs;  // Numbers, one after the other in the tensor "data".
+  // The field holds one token more than a sample has: the target is one place further on.
+  std::string tokens;
+  std::string target;  // Empty: the data is its own target.
+  // The shape of "data" if no stage changes it, as far as it is known.
+  std::optional<std::vector<int64_t>> shape;
+};
+
+// The rules: a field `tokens` is input and target. Otherwise the target is the field that `wishes`
+// names, or label, target, cls, class or y, or else the last one, if all fields are single
+// numbers. The inputs are the fields that `wishes` names, or an image, or else all other fields of
+// numbers with a known shape. Throws Error(invalid_argument) that lists the fields if a name is
+// unknown, or if nothing is left.
+FieldChoice choose_fields(const std::vector<records::FieldSpec>& fields,
+                          const FieldWishes& wishes);
+
+// The form in which stages get the samples: an image of bytes needs no decoder in front of its
+// other stages.
+SampleForm first_form(const FieldChoice& fields, const Stages& stages);
+
+}  // namespace trireme::data

@@ -1,0 +1,70 @@
+#include <fmt/format.h>
+
+#include <trireme/base/error.h>
+#include <trireme/data/pipeline/numbers.h>
+#include <cstring>
+
+namespace trireme::data {
+namespace {
+
+template <typename From, typename To>
+void copy_as(const records::Field& field, To* to) {
+  const size_t count = field.bytes.size() / sizeof(From);
+  const std::byte* from = field.bytes.data();
+  for (size_t i = 0; i < count; ++i) {
+    From number;  // The bytes of a record need not be aligned.
+    std::memcpy(&number, from + i * sizeof(From), sizeof(From));
+    to[i] = static_cast<To>(number);
+  }
+}
+
+template <typename To>
+void copy_any(const records::Field& field, To* to) {
+  using plan::DType;
+  switch (field.dtype) {
+    case DType::float32: return copy_as<float>(field, to);
+    case DType::float64: return copy_as<double>(field, to);
+    case DType::int8: return copy_as<int8_t>(field, to);
+    case DType::uint8:
+    case DType::boolean: return copy_as<uint8_t>(field, to);
+    case DType::int16: return copy_as<int16_t>(field, to);
+    case DType::uint16: return copy_as<uint16_t>(field, to);
+    case DType::int32: return copy_as<int32_t>(field, to);
+    case DType::uint32: return copy_as<uint32_t>(field, to);
+    case DType::int64: return copy_as<int64_t>(field, to);
+    case DType::uint64: return copy_as<uint64_t>(field, to);
+    default: break;
+  }
+  throw Error(ErrorCode::unsupported, "data",
+              fmt::format("the field {} is of {}", field.name, plan::to_string(field.dtype)),
+              "whole numbers, float32 or float64");
+}
+
+}  // namespace
+
+bool is_whole(plan::DType dtype) {
+  using plan::DType;
+  switch (dtype) {
+    case DType::int8:
+    case DType::uint8:
+    case DType::boolean:
+    case DType::int16:
+    case DType::uint16:
+    case DType::int32:
+    case DType::uint32:
+    case DType::int64:
+    case DType::uint64: return true;
+    default: return false;
+  }
+}
+
+int64_t count_of(const records::Field& field) {
+  int64_t count = 1;
+  for (const int64_t size : field.shape) count *= size;
+  return count;
+}
+
+void copy_numbers(const records::Field& field, float* to) { copy_any(field, to); }
+void copy_numbers(const records::Field& field, int64_t* to) { copy_any(field, to); }
+
+}  // namespace trireme::data

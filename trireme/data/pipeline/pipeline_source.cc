@@ -1,0 +1,362 @@
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <trireme/base/error.h>
+#include <trireme/base/hash.h>
+#include <trireme/base/log.h>
+#include <trireme/data/pipeline/batch_mix.h>
+#include <trireme/data/pipeline/cache_store.h>
+#include <trireme/data/pipeline/pipeline_source.h>
+#include <trireme/data/pipeline/program.h>
+#include <trireme/data/stack.h>
+#include <trireme/tensor/replica_random.h>
+#include <atomic>
+#include <cstring>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+namespace trireme::data {
+namespace {
+
+constexpr const char* kKey = "data.stages";
+
+// Samples that threads use one after the other.
+class SamplePool {
+ public:
+  std::unique_ptr<Sample> take() {
+    const std::lock_guard lock(mutex_);
+    if (free_.empty()) return std::make_unique<Sample>();
+    std::unique_ptr<Sample> sample = std::move(free_.back());
+    free_.pop_back();
+    return sample;
+  }
+  void give_back(std::unique_ptr<Sample> sample) {
+    const std::lock_guard lock(mutex_);
+    free_.push_back(std::move(sample));
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Sample>> free_;
+};
+
+// The rows of a batch in the order in which they are made. The first one decides about shapes and
+// types.
+class Rows {
+ public:
+  explicit Rows(int64_t most) : most_(most) {}
+
+  void begin_row(std::vector<int64_t> data, at::ScalarType data_type, std::vector<int64_t> target,
+                 at::ScalarType target_type, const std::string& place) {
+    if (!batch_.data.defined()) {
+      data_shape_ = data, target_shape_ = target;
+      first_ = place;
+      data.insert(data.begin(), most_);
+      target.insert(target.begin(), most_);
+      batch_.data = at::empty(data, data_type);
+      batch_.target = at::empty(target, target_type);
+      data_bytes_ = batch_.data.nbytes() / static_cast<size_t>(most_);
+      target_bytes_ = batch_.target.nbytes() / static_cast<size_t>(most_);
+    } else if (data != data_shape_ || target != target_shape_ ||
+               data_type != batch_.data.scalar_type() ||
+               target_type != batch_.target.scalar_type()) {
+      throw Error(
+          ErrorCode::invalid_argument, "data",
+          fmt::format("{} has data {} [{}] and a target {} [{}], but {} has {} [{}] and {} [{}]",
+                      place, c10::toString(data_type), fmt::join(data, ", "),
+                      c10::toString(target_type), fmt::join(target, ", "), first_,
+                      c10::toString(batch_.data.scalar_type()), fmt::join(data_shape_, ", "),
+                      c10::toString(batch_.target.scalar_type()), fmt::join(target_shape_, ", ")),
+          "a stage that makes one shape of them, such as resize or random_resized_crop");
+    }
+  }
+  void* data_row() const {
+    return static_cast<std::byte*>(batch_.data.data_ptr()) +
+           static_cast<size_t>(done_) * data_bytes_;
+  }
+  void* target_row() const {
+    return static_cast<std::byte*>(batch_.target.data_ptr()) +
+           static_cast<size_t>(done_) * target_bytes_;
+  }
+  void end_row() { ++done_; }
+
+  Example finish() const {
+    if (!batch_.data.defined() || done_ == most_) return batch_;
+    return {batch_.data.narrow(0, 0, done_), batch_.target.narrow(0, 0, done_)};
+  }
+
+ private:
+  const int64_t most_;
+  int64_t done_ = 0;
+  Example batch_;
+  std::vector<int64_t> data_shape_, target_shape_;
+  std::string first_;
+  size_t data_bytes_ = 0, target_bytes_ = 0;
+};
+
+class PipelineSource : public Source {
+ public:
+  PipelineSource(std::shared_ptr<const records::Reader> reader, PipelineOptions options)
+      : reader_(std::move(reader)),
+        options_(std::move(options)),
+        program_(options_.stages, choose_fields(reader_->fields(), options_.fields)),
+        mix_(program_.batch_stages(), options_.classes) {
+    for (const Stage& stage : options_.stages) has_filter_ |= stage.form->name == "filter";
+    if (program_.cached_stages()) open_cache();
+  }
+
+  int64_t size() const override {
+    return options_.subset.empty() ? reader_->size() : std::ssize(options_.subset);
+  }
+
+  Example get(const Draw& draw) const override {
+    Draws draws({draw.index}, draw.epoch);
+    std::vector<size_t> left_out;
+    const Example row = load(draws, &draw.seed, left_out);
+    if (!left_out.empty())
+      throw Error(ErrorCode::invalid_argument, "data",
+                  fmt::format("sample {} is left out", draw.index), "get_kept()");
+    Example one{row.data[0], row.target[0]};
+    for (const auto& [name, tensor] : row.more) one.more.emplace(name, tensor[0]);
+    return one;
+  }
+
+  Example get_batch(const Draws& draws) const override {
+    std::vector<size_t> left_out;
+    Example batch = get_kept(draws, left_out);
+    if (!left_out.empty())
+      throw Error(ErrorCode::invalid_argument, "data",
+                  fmt::format("sample {} is left out, and get_batch() gives all samples",
+                              draws.indices[left_out[0]]),
+                  "get_kept()");
+    return batch;
+  }
+
+  std::vector<StageUse> stage_use() const override {
+    std::vector<StageUse> use;
+    for (const auto& meter : program_.meters())
+      use.push_back({meter->name, static_cast<double>(meter->nanoseconds.load()) * 1e-9,
+                     meter->samples.load()});
+    return use;
+  }
+  int64_t bad_records() const override { return bad_.load(); }
+
+  bool leaves_out() const override { return has_filter_ || options_.bad_records.skip; }
+
+  Example get_kept(const Draws& draws, std::vector<size_t>& left_out) const override {
+    if (mix_.empty()) return load(draws, nullptr, left_out);
+    return mix_.run(draws, left_out, [this](const Draws& which, std::vector<size_t>& out) {
+      return load(which, nullptr, out);
+    });
+  }
+
+ private:
+  int64_t record_of(int64_t index) const {
+    if (index < 0 || index >= size())
+      throw Error(ErrorCode::invalid_argument, "data",
+                  fmt::format("sample {} is outside 0..{}", index, size() - 1));
+    return options_.subset.empty() ? index : options_.subset[static_cast<size_t>(index)];
+  }
+
+  // `seed`, if given, is that of the only sample.
+  Example load(const Draws& draws, const uint64_t* seed, std::vector<size_t>& left_out) const {
+    std::unique_ptr<Sample> sample = pool_.take();
+    Example batch = program_.has_tensor_steps() ? stacked(draws, seed, *sample, left_out)
+                                                : in_rows(draws, seed, *sample, left_out);
+    if (!batch.data.defined()) batch = none_like(*sample);
+    pool_.give_back(std::move(sample));
+    return batch;
+  }
+
+  Example in_rows(const Draws& draws, const uint64_t* seed, Sample& sample,
+                  std::vector<size_t>& left_out) const {
+    Rows rows(std::ssize(draws.indices));
+    for (size_t i = 0; i < draws.indices.size(); ++i) {
+      sample.draw = draws.at(i);
+      if (seed) sample.draw.seed = *seed;
+      StageTimer timer(is_measured());
+      if (!is_made(sample, timer)) {
+        left_out.push_back(i);
+        continue;
+      }
+      begin_row(rows, sample);
+      program_.write_row(sample, rows.data_row(), timer);
+      program_.write_target(sample, rows.target_row());
+      rows.end_row();
+    }
+    return rows.finish();
+  }
+
+  void begin_row(Rows& rows, const Sample& sample) const {
+    rows.begin_row(program_.row_shape(sample), program_.row_type(), program_.target_shape(sample),
+                   program_.target_type(sample), place_of(sample));
+  }
+
+  // Stages on tensors see each sample alone.
+  Example stacked(const Draws& draws, const uint64_t* seed, Sample& sample,
+                  std::vector<size_t>& left_out) const {
+    ReplicaRandom random(0);
+    std::vector<Example> examples;
+    std::vector<int64_t> indices;
+    for (size_t i = 0; i < draws.indices.size(); ++i) {
+      sample.draw = draws.at(i);
+      if (seed) sample.draw.seed = *seed;
+      StageTimer timer(is_measured());
+      bool is_kept = is_made(sample, timer);
+      if (is_kept) {
+        Rows row(1);
+        begin_row(row, sample);
+        program_.write_row(sample, row.data_row(), timer);
+        program_.write_target(sample, row.target_row());
+        row.end_row();
+        const Example one = row.finish();
+        sample.example = {one.data[0], one.target[0]};
+        random.reseed(sample.draw.seed);
+        is_kept = program_.run_tensor_steps(sample, timer);
+      }
+      if (is_kept) {
+        examples.push_back(std::move(sample.example));
+        indices.push_back(draws.indices[i]);
+      } else {
+        left_out.push_back(i);
+      }
+    }
+    return examples.empty() ? Example() : stack_examples(examples, indices);
+  }
+
+  // Reads the record and makes its image. False: it cannot be read, and is skipped.
+  bool is_made(Sample& sample, StageTimer& timer) const {
+    try {
+      const int64_t record = record_of(sample.draw.index);
+      if (cache_ && is_restored(record, sample)) {
+        timer.spent_in(program_.caching());
+      } else {
+        reader_->read(record, sample.record);
+        timer.spent_in(program_.reading());
+        program_.make_image(sample, timer);
+        if (cache_) keep(record, sample);
+      }
+      program_.finish_image(sample, timer);
+      return true;
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::corrupt) throw;
+      if (!options_.bad_records.skip) throw in_its_place(error, sample);
+      count_bad(error, sample);
+      return false;
+    }
+  }
+
+  // The key holds everything that decides about the kept samples.
+  void open_cache() {
+    const FieldChoice& fields = program_.fields();
+    for (const records::FieldSpec& field : reader_->fields())
+      if (field.name == fields.target) target_ = field;
+    if (!fields.target.empty() && !target_.shape)
+      throw Error(
+          ErrorCode::invalid_argument, "data",
+          fmt::format("cache: the target {} has another length in each record", fields.target),
+          "no stage cache, or another data.target");
+    const std::string key =
+        sha256_hex(fmt::format("1\n{}\n{}\n{}\n{}", reader_->content(),
+                               describe(*program_.cached_stages()), fields.image, fields.target));
+    const int64_t bytes =
+        options_.cache_bytes >= 0 ? options_.cache_bytes : net::available_memory_bytes() / 4;
+    const Stage& cache = options_.stages[program_.cached_stages()->size()];
+    cache_ = cache.word("place") == "disk"
+                 ? CacheStore::on_disk(options_.cache_dir, key, reader_->size(), bytes)
+                 : CacheStore::in_memory(key, reader_->size(), bytes);
+  }
+
+  bool is_restored(int64_t record, Sample& sample) const {
+    CachedSample kept;
+    if (!cache_->find(record, kept)) return false;
+    sample.planes = {};
+    sample.flip_horizontally = sample.flip_vertically = false;
+    sample.image.reshape(kept.height, kept.width, kept.channels);
+    std::memcpy(sample.image.pixels.data(), kept.pixels.data(), kept.pixels.size());
+    sample.record.clear();
+    if (!target_.name.empty())
+      sample.record.fields.push_back({.name = target_.name,
+                                      .bytes = kept.target,
+                                      .dtype = target_.dtype,
+                                      .shape = *target_.shape});
+    return true;
+  }
+
+  void keep(int64_t record, Sample& sample) const {
+    const images::Image& image = pixels_of(sample);
+    CachedSample kept{
+        image.height, image.width, image.channels, std::as_bytes(std::span(image.pixels)), {}};
+    if (!target_.name.empty()) kept.target = sample.record.at(target_.name).bytes;
+    cache_->add(record, kept);
+  }
+
+  std::string place_of(const Sample& sample) const {
+    return reader_->place(record_of(sample.draw.index));
+  }
+
+  Error in_its_place(const Error& error, const Sample& sample) const {
+    const std::string place = place_of(sample), what = error.what();
+    if (what.find(place) != std::string::npos) return error;
+    return Error(error.code(), "data", fmt::format("{}: {}", place, what),
+                 "the whole file, or data.on_bad_record=skip");
+  }
+
+  void count_bad(const Error& error, const Sample& sample) const {
+    const int64_t count = bad_.fetch_add(1) + 1;
+    const Error full = in_its_place(error, sample);
+    log_warning("skipped a record: {}", full.what());
+    if (count <= options_.bad_records.most) return;
+    throw Error(ErrorCode::corrupt, "data",
+                fmt::format("{} records could not be read, more than data.bad_records, {}; the "
+                            "last one: {}",
+                            count, options_.bad_records.most, full.what()),
+                "whole files, or a larger data.bad_records");
+  }
+
+  // A batch of no samples, with the shapes that a sample has.
+  Example none_like(Sample& sample) const {
+    for (int64_t index = 0; index < size(); ++index) {
+      std::vector<size_t> left_out;
+      const Draws draws({index});
+      const Example one = program_.has_tensor_steps() ? stacked(draws, nullptr, sample, left_out)
+                                                      : in_rows(draws, nullptr, sample, left_out);
+      if (!one.data.defined()) continue;
+      Example none{one.data.narrow(0, 0, 0), one.target.narrow(0, 0, 0)};
+      for (const auto& [name, tensor] : one.more) none.more.emplace(name, tensor.narrow(0, 0, 0));
+      return none;
+    }
+    throw Error(ErrorCode::invalid_argument, "data", "all samples of the data set are left out",
+                "a filter that keeps some, or files whose records can be read");
+  }
+
+  static bool is_measured() {
+    thread_local int64_t samples = 0;
+    return samples++ % StageTimer::kEvery == 0;
+  }
+
+  const std::shared_ptr<const records::Reader> reader_;
+  const PipelineOptions options_;
+  const Program program_;
+  const BatchMix mix_;
+  bool has_filter_ = false;
+  std::shared_ptr<CacheStore> cache_;
+  records::FieldSpec target_;  // With a cache.
+  mutable SamplePool pool_;
+  mutable std::atomic<int64_t> bad_{0};
+};
+
+}  // namespace
+
+std::shared_ptr<const Source> make_pipeline(std::shared_ptr<const records::Reader> reader,
+                                            PipelineOptions options) {
+  const FieldChoice fields = choose_fields(reader->fields(), options.fields);
+  check_forms(kKey, options.stages, first_form(fields, options.stages));
+  return std::make_shared<PipelineSource>(std::move(reader), std::move(options));
+}
+
+}  // namespace trireme::data

@@ -1,0 +1,39 @@
+// A source that runs stages on the records of a reader.
+#pragma once
+#include <trireme/data/pipeline/field_choice.h>
+#include <trireme/data/pipeline/stage.h>
+#include <trireme/data/source.h>
+#include <trireme/records/record.h>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace trireme::data {
+
+// What happens with a record that cannot be read or decoded.
+struct BadRecords {
+  bool skip = false;   // False: an error that names it.
+  int64_t most = 100;  // More skipped ones in this process are an error.
+};
+
+struct PipelineOptions {
+  Stages stages;
+  FieldWishes fields;
+  BadRecords bad_records;
+  // The records that count, in ascending order; empty: all of them.
+  std::vector<int64_t> subset = {};
+  int64_t classes = 0;  // Of the targets; stages that mix samples need them.
+  // For the stage `cache`: the most bytes (-1: a quarter of the memory that is free), and the
+  // folder of a cache on a disk.
+  int64_t cache_bytes = -1;
+  std::filesystem::path cache_dir = {};
+};
+
+// Throws Error(invalid_argument) as check_forms() and choose_fields() do. All sources of a reader
+// may share it.
+std::shared_ptr<const Source> make_pipeline(std::shared_ptr<const records::Reader> reader,
+                                            PipelineOptions options);
+
+}  // namespace trireme::data

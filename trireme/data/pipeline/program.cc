@@ -1,0 +1,214 @@
+#include <ATen/core/Tensor.h>
+
+#include <fmt/format.h>
+
+#include <trireme/base/error.h>
+#include <trireme/base/hash.h>
+#include <trireme/data/pipeline/numbers.h>
+#include <trireme/data/pipeline/program.h>
+#include <algorithm>
+#include <map>
+#include <utility>
+
+namespace trireme::data {
+namespace {
+
+// The same stage has the same key wherever it stands, so that another stage in front of it does
+// not change its random numbers. A second one of the same name has another key.
+uint64_t key_of(std::string_view name, int64_t occurrence) {
+  uint64_t key = 0x7374616765;
+  for (const char c : name) key = mix64(key, static_cast<uint64_t>(c));
+  return mix64(key, static_cast<uint64_t>(occurrence));
+}
+
+[[noreturn]] void refuse_program(const std::string& what, const std::string& remedy) {
+  throw Error(ErrorCode::invalid_argument, "data", what, remedy);
+}
+
+// The planes of a field of bytes, for stages that take a row of numbers from it as it is.
+Planes planes_of(const records::Field& field) {
+  return {reinterpret_cast<const uint8_t*>(field.bytes.data()), field.shape[0], field.shape[1],
+          field.shape[2]};
+}
+
+}  // namespace
+
+Program::Program(const Stages& stages, FieldChoice fields) : fields_(std::move(fields)) {
+  add_meter("read");
+  std::map<std::string_view, int64_t> seen;
+  for (size_t i = 0; i < stages.size(); ++i) {
+    const Stage& stage = stages[i];
+    const StageForm& form = *stage.form;
+    const uint64_t key = key_of(form.name, seen[form.name]++);
+    const std::string name(form.name);
+    if (form.name == "cache") {
+      if (cached_) refuse_program("data.stages has two caches", "one of them");
+      cached_.emplace(stages.begin(), stages.begin() + static_cast<std::ptrdiff_t>(i));
+      first_behind_cache_ = image_steps_.size();
+      caching_ = add_meter(name);
+    } else if (form.is_of_batch) {
+      batch_stages_.push_back(stage);
+    } else if (form.name == "normalise") {
+      const std::vector<double>&mean = stage.numbers("mean"), &std = stage.numbers("std");
+      norm_ = PixelNorm(mean, std);
+      for (size_t channel = 0; channel < row_form_.mean.size(); ++channel) {
+        row_form_.mean[channel] = static_cast<float>(mean[std::min(channel, mean.size() - 1)]);
+        row_form_.std[channel] = static_cast<float>(std[std::min(channel, std.size() - 1)]);
+      }
+      writing_ = add_meter(name);
+    } else if (form.gives == SampleForm::image) {
+      if (fields_.image.empty())
+        refuse_program(
+            fmt::format("the stage {} takes an image, and the inputs are numbers", form.name),
+            "data.inputs: the field of an image");
+      bool took_next = false;
+      const Stage* next = i + 1 < stages.size() ? &stages[i + 1] : nullptr;
+      ImageStep step = make_image_step(stage, next, fields_.image, took_next);
+      uint64_t step_key = key;
+      std::string step_name = name;
+      if (took_next) {
+        step_key = key_of(next->form->name, seen[next->form->name]++);
+        step_name += "+" + std::string(next->form->name);
+        ++i;
+      }
+      StageMeter* const meter = add_meter(std::move(step_name));
+      image_steps_.push_back({std::move(step), step_key, meter});
+    } else if (form.name == "erase" && tensor_steps_.empty() && !erase_) {
+      erase_ = erase_options_of(stage);
+      erase_key_ = key;
+    } else {
+      StageMeter* const meter = add_meter(name);
+      tensor_steps_.push_back({make_tensor_step(stage), key, meter});
+    }
+  }
+  if (!writing_) writing_ = add_meter("collate");
+  if (image_steps_.empty() && !fields_.image.empty() && !fields_.shape)
+    refuse_program(
+        fmt::format("the field {} is a file in itself, and no stage decodes it", fields_.image),
+        "data.stages=\"decode | ...\"");
+}
+
+StageMeter* Program::add_meter(std::string name) {
+  meters_.push_back(std::make_unique<StageMeter>(std::move(name)));
+  return meters_.back().get();
+}
+
+void Program::make_image(Sample& sample, StageTimer& timer) const {
+  sample.planes = {};
+  sample.flip_horizontally = sample.flip_vertically = false;
+  if (!fields_.image.empty())
+    if (const records::Field& field = sample.record.at(fields_.image); !field.encoded)
+      sample.planes = planes_of(field);
+  const size_t last = cached_ ? first_behind_cache_ : image_steps_.size();
+  run_image_steps(sample, timer, 0, last);
+}
+
+void Program::finish_image(Sample& sample, StageTimer& timer) const {
+  if (cached_) run_image_steps(sample, timer, first_behind_cache_, image_steps_.size());
+}
+
+void Program::run_image_steps(Sample& sample, StageTimer& timer, size_t first, size_t last) const {
+  for (size_t i = first; i < last; ++i) {
+    const auto& [run, key, meter] = image_steps_[i];
+    run(sample, mix64(sample.draw.seed, key));
+    timer.spent_in(*meter);
+  }
+}
+
+std::vector<int64_t> Program::row_shape(const Sample& sample) const {
+  if (!fields_.image.empty()) return {sample.channels(), sample.height(), sample.width()};
+  if (!fields_.tokens.empty())
+    return {std::max<int64_t>(0, count_of(sample.record.at(fields_.tokens)) - 1)};
+  if (fields_.inputs.size() == 1)
+    if (const records::Field& field = sample.record.at(fields_.inputs[0]); !field.shape.empty())
+      return {field.shape.begin(), field.shape.end()};
+  int64_t numbers = 0;
+  for (const std::string& name : fields_.inputs) numbers += count_of(sample.record.at(name));
+  return {numbers};
+}
+
+void Program::write_row(const Sample& sample, void* row, StageTimer& timer) const {
+  auto* out = static_cast<float*>(row);
+  if (sample.planes.pixels) {
+    const auto& [pixels, channels, height, width] = sample.planes;
+    for (int64_t channel = 0; channel < channels; ++channel, out += height * width)
+      norm_.convert(channel, pixels + channel * height * width, height, width,
+                    sample.flip_horizontally, sample.flip_vertically, out);
+  } else if (!fields_.image.empty()) {
+    images::RowOptions form = row_form_;
+    form.flip_horizontally = sample.flip_horizontally;
+    form.flip_vertically = sample.flip_vertically;
+    images::write_row(sample.image, form, out);
+  } else if (!fields_.tokens.empty()) {
+    const records::Field& tokens = sample.record.at(fields_.tokens);
+    records::Field inputs = tokens;
+    inputs.bytes = tokens.bytes.first(tokens.bytes.size() -
+                                      static_cast<size_t>(plan::bytes_of(tokens.dtype)));
+    copy_numbers(inputs, static_cast<int64_t*>(row));
+  } else {
+    for (const std::string& name : fields_.inputs) {
+      const records::Field& field = sample.record.at(name);
+      copy_numbers(field, out);
+      out += count_of(field);
+    }
+  }
+  if (erase_) erase_part(sample, static_cast<float*>(row));
+  timer.spent_in(*writing_);
+}
+
+void Program::erase_part(const Sample& sample, float* row) const {
+  images::Random random(mix64(sample.draw.seed, erase_key_));
+  const int64_t height = sample.height(), width = sample.width();
+  const auto erased = images::random_erase({height, width}, *erase_, random);
+  if (!erased) return;
+  const images::Crop& box = erased->box;
+  for (int64_t channel = 0; channel < sample.channels(); ++channel)
+    for (int64_t y = box.top; y < box.top + box.height; ++y) {
+      float* const begin = row + (channel * height + y) * width + box.left;
+      std::fill(begin, begin + box.width, erased->values[0]);
+    }
+}
+
+const records::Field& Program::target_of(const Sample& sample) const {
+  return sample.record.at(fields_.target);
+}
+
+std::vector<int64_t> Program::target_shape(const Sample& sample) const {
+  if (!fields_.tokens.empty() || fields_.target.empty()) return row_shape(sample);
+  const records::Field& field = target_of(sample);
+  return {field.shape.begin(), field.shape.end()};
+}
+
+at::ScalarType Program::target_type(const Sample& sample) const {
+  if (!fields_.tokens.empty()) return at::kLong;
+  if (fields_.target.empty()) return at::kFloat;
+  return is_whole(target_of(sample).dtype) ? at::kLong : at::kFloat;
+}
+
+void Program::write_target(const Sample& sample, void* target) const {
+  if (!fields_.tokens.empty()) {
+    const records::Field& tokens = sample.record.at(fields_.tokens);
+    records::Field targets = tokens;
+    targets.bytes = tokens.bytes.subspan(static_cast<size_t>(plan::bytes_of(tokens.dtype)));
+    return copy_numbers(targets, static_cast<int64_t*>(target));
+  }
+  if (fields_.target.empty()) {
+    StageTimer untimed(false);
+    return write_row(sample, target, untimed);
+  }
+  if (target_type(sample) == at::kLong)
+    copy_numbers(target_of(sample), static_cast<int64_t*>(target));
+  else
+    copy_numbers(target_of(sample), static_cast<float*>(target));
+}
+
+bool Program::run_tensor_steps(Sample& sample, StageTimer& timer) const {
+  for (const auto& [run, key, meter] : tensor_steps_) {
+    const bool is_kept = run(sample, mix64(sample.draw.seed, key));
+    timer.spent_in(*meter);
+    if (!is_kept) return false;
+  }
+  return true;
+}
+
+}  // namespace trireme::data

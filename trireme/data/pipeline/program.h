@@ -1,0 +1,94 @@
+// The stages of a pipeline as steps that run: a record becomes a row of a batch.
+#pragma once
+#include <trireme/data/pipeline/field_choice.h>
+#include <trireme/data/pipeline/sample.h>
+#include <trireme/data/pipeline/stage.h>
+#include <trireme/data/pipeline/stage_meter.h>
+#include <trireme/data/pixels.h>
+#include <trireme/images/rows.h>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace trireme::data {
+
+// Changes the image of a sample. `random` has 64 bits of this sample, epoch and stage.
+using ImageStep = std::function<void(Sample& sample, uint64_t random)>;
+// Changes the tensors of a sample. False leaves it out.
+using TensorStep = std::function<bool(Sample& sample, uint64_t random)>;
+
+// The step of a stage that gives an image (image_steps.cc). `next` is the stage behind it, or
+// null. A decoder that cuts a part out does the work of `next` too, and sets `took_next`.
+ImageStep make_image_step(const Stage& stage, const Stage* next, const std::string& image_field,
+                          bool& took_next);
+// The image of a sample as pixels with rows, columns and channels (image_steps.cc).
+images::Image& pixels_of(Sample& sample);
+// The step of a stage from tensors to tensors (tensor_steps.cc).
+TensorStep make_tensor_step(const Stage& stage);
+images::EraseOptions erase_options_of(const Stage& stage);
+
+// Several threads may use a program, each with samples of its own.
+class Program {
+ public:
+  // Throws Error(invalid_argument) naming a function that is not registered, or stages that do not
+  // fit the fields.
+  Program(const Stages& stages, FieldChoice fields);
+
+  // Runs the stages that give images, up to the cache or to the last one. The sample has its
+  // record.
+  void make_image(Sample& sample, StageTimer& timer) const;
+  // Runs those behind the cache.
+  void finish_image(Sample& sample, StageTimer& timer) const;
+  // The stages in front of the cache, or null if there is none.
+  const Stages* cached_stages() const { return cached_ ? &*cached_ : nullptr; }
+  StageMeter& caching() const { return *caching_; }
+  // The shape of the tensor "data" of a sample, and its type: float32, or int64 for tokens.
+  std::vector<int64_t> row_shape(const Sample& sample) const;
+  at::ScalarType row_type() const { return fields_.tokens.empty() ? at::kFloat : at::kLong; }
+  void write_row(const Sample& sample, void* row, StageTimer& timer) const;
+  // The target of a sample by itself: its shape, its type and its numbers.
+  std::vector<int64_t> target_shape(const Sample& sample) const;
+  at::ScalarType target_type(const Sample& sample) const;
+  void write_target(const Sample& sample, void* target) const;
+
+  bool has_tensor_steps() const { return !tensor_steps_.empty(); }
+  // Runs the stages on tensors. False: a filter leaves the sample out.
+  bool run_tensor_steps(Sample& sample, StageTimer& timer) const;
+
+  // The meters of all stages, in their order; the first one is that of reading.
+  const std::vector<std::unique_ptr<StageMeter>>& meters() const { return meters_; }
+  StageMeter& reading() const { return *meters_.front(); }
+  const FieldChoice& fields() const { return fields_; }
+  const Stages& batch_stages() const { return batch_stages_; }
+
+ private:
+  template <typename Step>
+  struct Metered {
+    Step run;
+    uint64_t key;  // Of the stage's random numbers.
+    StageMeter* meter;
+  };
+  StageMeter* add_meter(std::string name);
+  const records::Field& target_of(const Sample& sample) const;
+  void run_image_steps(Sample& sample, StageTimer& timer, size_t first, size_t last) const;
+  void erase_part(const Sample& sample, float* row) const;
+
+  FieldChoice fields_;
+  std::vector<std::unique_ptr<StageMeter>> meters_;
+  std::vector<Metered<ImageStep>> image_steps_;
+  size_t first_behind_cache_ = 0;
+  std::optional<Stages> cached_;
+  StageMeter* caching_ = nullptr;
+  PixelNorm norm_;               // Of an image that lies channel by channel.
+  images::RowOptions row_form_;  // Of any other.
+  StageMeter* writing_ = nullptr;
+  // An erase that comes before all other stages on tensors works on the row.
+  std::optional<images::EraseOptions> erase_;
+  uint64_t erase_key_ = 0;
+  std::vector<Metered<TensorStep>> tensor_steps_;
+  Stages batch_stages_;
+};
+
+}  // namespace trireme::data

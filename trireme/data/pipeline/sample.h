@@ -1,0 +1,34 @@
+// A sample on its way through the stages of a pipeline.
+#pragma once
+#include <ATen/core/Tensor.h>
+#include <trireme/data/batch.h>
+#include <trireme/data/source.h>
+#include <trireme/images/image.h>
+#include <trireme/records/record.h>
+#include <cstdint>
+
+namespace trireme::data {
+
+// Bytes [channels, height, width] that a record holds as they are.
+struct Planes {
+  const uint8_t* pixels = nullptr;  // Null: there are none.
+  int64_t channels = 0, height = 0, width = 0;
+};
+
+// One thread uses it for one sample after the other, so that its memory is reused.
+struct Sample {
+  Draw draw{0};
+  records::Record record;
+  // An image is `planes`, as long as no stage needs other pixels, or else `image`. `spare` is for
+  // what a stage makes.
+  Planes planes;
+  images::Image image, spare;
+  bool flip_horizontally = false, flip_vertically = false;  // Of the rows that are written last.
+  Example example;                                          // Once it is tensors.
+
+  int64_t height() const { return planes.pixels ? planes.height : image.height; }
+  int64_t width() const { return planes.pixels ? planes.width : image.width; }
+  int64_t channels() const { return planes.pixels ? planes.channels : image.channels; }
+};
+
+}  // namespace trireme::data

@@ -1,0 +1,16 @@
+// The shape of the samples that stages make. No torch.
+#pragma once
+#include <trireme/data/pipeline/field_choice.h>
+#include <trireme/data/pipeline/stage.h>
+#include <trireme/records/record.h>
+#include <cstdint>
+#include <vector>
+
+namespace trireme::data {
+
+// The shape of the tensor "data" of a sample: that of the first record, as the stages change it.
+// Functions of a programme's own count as keeping it. Throws Error as Reader::read() does.
+std::vector<int64_t> shape_of_samples(const records::Reader& reader, const FieldChoice& fields,
+                                      const Stages& stages);
+
+}  // namespace trireme::data

@@ -1,0 +1,86 @@
+// The stages of an input pipeline, as values:
+//
+//   decode | random_resized_crop(32, scale=0.8:1) | flip | normalise(cifar10)
+//
+// A stage is a name with values for its parameters. A value is a number, several numbers with ":"
+// between them, or a word. No torch: `trireme` checks stages and prints them.
+#pragma once
+#include <trireme/base/json.h>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace trireme::data {
+
+// The form of a sample between two stages.
+enum class SampleForm {
+  record,  // The fields of its file.
+  image,   // Bytes with rows, columns and channels.
+  tensors  // The tensors of a trireme::Example.
+};
+std::string_view to_string(SampleForm form);
+
+struct ParameterForm {
+  std::string_view name;
+  std::string_view meaning;
+  std::string_view standard = "";  // The value if none is given; empty: it must be given.
+  bool is_word = false;
+  size_t most_numbers = 1;
+  double least = 0, most = 1e18;  // Each number lies in this range.
+};
+
+struct StageForm {
+  std::string_view name;
+  std::string_view meaning;
+  SampleForm takes, gives;
+  std::vector<ParameterForm> parameters{};
+  bool is_random = false;         // An evaluation leaves it out, or does `instead`.
+  std::string_view instead = "";  // The stage with the same first parameter.
+  bool is_of_batch = false;       // It changes whole batches, and comes last.
+};
+
+// All stages, in the order of the documents.
+const std::vector<StageForm>& stage_forms();
+
+struct StageValue {
+  std::string name;
+  std::vector<double> numbers;
+  std::string word;
+  std::string text;  // As it was written.
+};
+
+struct Stage {
+  const StageForm* form = nullptr;
+  std::vector<StageValue> values;  // One for each parameter of the form, in its order.
+
+  double number(std::string_view name) const { return numbers(name).front(); }
+  const std::vector<double>& numbers(std::string_view name) const { return at(name).numbers; }
+  const std::string& word(std::string_view name) const { return at(name).word; }
+  // The shortest text that means the same.
+  std::string describe() const;
+
+ private:
+  const StageValue& at(std::string_view name) const;
+};
+
+using Stages = std::vector<Stage>;
+
+// Throws Error(invalid_argument) that begins with `key`, names the stage and what is wrong with
+// it, and says what is known instead.
+Stages parse_stages(std::string_view key, std::string_view text);
+// The text from which parse_stages() makes the same stages.
+std::string describe(const Stages& stages);
+Json to_json(const Stages& stages);
+// The table of all stages for docs/input.md.
+std::string table_of_stages();
+
+// Checks that each stage takes what the one before gives, for samples that begin as `first`.
+// Returns the form of the last one. Throws as parse_stages() does.
+SampleForm check_forms(std::string_view key, const Stages& stages, SampleForm first);
+
+// The same stages without the random ones, for evaluations.
+Stages without_random(const Stages& stages);
+
+}  // namespace trireme::data

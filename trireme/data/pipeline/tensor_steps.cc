@@ -1,0 +1,69 @@
+// Stages on the tensors of a sample.
+#include <ATen/core/Tensor.h>
+
+#include <fmt/format.h>
+
+#include <trireme/base/error.h>
+#include <trireme/data/pipeline/functions.h>
+#include <trireme/data/pipeline/program.h>
+#include <trireme/images/regions.h>
+#include <utility>
+
+namespace trireme::data {
+namespace {
+
+TensorStep call_map(MapFunction function) {
+  return [function = std::move(function)](Sample& sample, uint64_t) {
+    sample.example = function(std::move(sample.example), sample.draw);
+    return true;
+  };
+}
+
+TensorStep call_filter(FilterFunction function) {
+  return [function = std::move(function)](Sample& sample, uint64_t) {
+    return function(sample.example);
+  };
+}
+
+TensorStep erase(const Stage& stage) {
+  return [options = erase_options_of(stage)](Sample& sample, uint64_t random) {
+    at::Tensor& image = sample.example.data;
+    if (image.dim() != 3)
+      throw Error(
+          ErrorCode::invalid_argument, "data",
+          fmt::format("erase takes an image [channels, height, width], and the data has {} "
+                      "dimensions",
+                      image.dim()),
+          "erase behind normalise");
+    images::Random numbers(random);
+    const auto erased = images::random_erase({image.size(1), image.size(2)}, options, numbers);
+    if (!erased) return true;
+    const images::Crop& box = erased->box;
+    image.slice(1, box.top, box.top + box.height)
+        .slice(2, box.left, box.left + box.width)
+        .fill_(erased->values[0]);
+    return true;
+  };
+}
+
+}  // namespace
+
+images::EraseOptions erase_options_of(const Stage& stage) {
+  images::EraseOptions options{.probability = stage.number("p"),
+                               .scale_low = stage.numbers("scale")[0],
+                               .scale_high = stage.numbers("scale")[1],
+                               .ratio_low = stage.numbers("ratio")[0],
+                               .ratio_high = stage.numbers("ratio")[1]};
+  options.values.fill(static_cast<float>(stage.number("value")));
+  return options;
+}
+
+TensorStep make_tensor_step(const Stage& stage) {
+  const std::string_view name = stage.form->name;
+  if (name == "map" || name == "random_map") return call_map(find_map(stage.word("function")));
+  if (name == "filter") return call_filter(find_filter(stage.word("function")));
+  if (name == "erase") return erase(stage);
+  throw Error(ErrorCode::internal, "data", fmt::format("nothing runs the stage {}", name));
+}
+
+}  // namespace trireme::data
