@@ -33,6 +33,19 @@ TEST(ImageFolder, HasAClassForEachFolderInTheOrderOfNames) {
   EXPECT_NE(reader->place(2).find("dog/1.JPG, record 2"), std::string::npos);
 }
 
+TEST(OpenRecords, GuessesTheFormatOfAFolder) {
+  const Folder folder;
+  folder.write("a/1.jpg", "one");
+  folder.write("notes.txt", "about the images");
+  EXPECT_EQ(guess_format(folder.path()).name, "image_folder");
+  folder.write("x.csv", "a\n1\n");
+  EXPECT_EQ(guess_format(folder.path()).name, "csv");
+  folder.write("x.tar", "");
+  EXPECT_NE(message_of(ErrorCode::invalid_argument, [&] { guess_format(folder.path()); })
+                .find("webdataset"),
+            std::string::npos);
+}
+
 TEST(ImageFolder, NoticesChangesAfterItWasIndexed) {
   const Folder folder;
   folder.write("a/1.jpg", "one");

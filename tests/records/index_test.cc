@@ -139,6 +139,17 @@ TEST(MappedFile, TurnsAFileThatBecameShorterIntoAnError) {
   EXPECT_ANY_THROW(map.check());
 }
 
+TEST(Index, ThatBecomesShorterIsAnErrorAndNoWrongRecord) {
+  const Folder folder;
+  std::string text;
+  for (int i = 0; i < 2000; ++i) text += std::to_string(i) + "\n";
+  const auto reader = open_path(folder.write("a.txt", text));
+  fs::resize_file(index_in(folder.path()), 100);
+  EXPECT_NE(
+      message_of(ErrorCode::corrupt, [&] { read_record(*reader, 1999); }).find("now has 100"),
+      std::string::npos);
+}
+
 TEST(MappedFileDeathTest, LeavesOtherBusErrorsToTheSystem) {
   const Folder folder;
   const MappedFile map(folder.write("x", "x"));

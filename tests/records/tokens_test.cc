@@ -83,6 +83,20 @@ TEST(Tokens, ReadsNumbersAloneWithTheirType) {
   EXPECT_EQ(tokens_of<int32_t>(*reader, 1), (std::vector<int32_t>{9, 10, 11, 12, 13}));
 }
 
+TEST(Tokens, RefusesOptionsThatContradict) {
+  const Folder folder;
+  OpenOptions options =
+      tokens(folder.write("x.bin", llmc_file(20240520, 10, tokens_from<uint16_t>(0, 10))), 3);
+  options.dtype = "int32";
+  EXPECT_NE(message_of(ErrorCode::invalid_argument, [&] { open_records(options); }).find("uint16"),
+            std::string::npos);
+  options.dtype = "";
+  options.separator = 1;
+  EXPECT_NE(
+      message_of(ErrorCode::invalid_argument, [&] { open_records(options); }).find("one of them"),
+      std::string::npos);
+}
+
 TEST(Tokens, FindsDocumentsByTheirSeparator) {
   const Folder folder;
   std::string bytes;

@@ -9,6 +9,7 @@
 #include <unistd.h>
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <bit>
 #include <cstring>
 
@@ -218,6 +219,14 @@ Index::Index(fs::path path) : path_(std::move(path)) {
   } catch (const Json::exception& error) {
     throw damaged(error.what());
   }
+}
+
+Entry Index::entry(int64_t number) const {
+  const Entry found = entries_[static_cast<size_t>(number)];
+  // The entry is read before the map is checked, so that a lost page is noticed.
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  with_place([&] { return "the index " + path_.string(); }, [&] { map_->check(); });
+  return found;
 }
 
 fs::path index_beside(const IndexRequest& request) {

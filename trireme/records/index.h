@@ -54,6 +54,9 @@ class Index {
   // Throws Error(corrupt) naming the file and the remedy, if it is damaged or cut.
   explicit Index(std::filesystem::path path);
   std::span<const Entry> entries() const { return entries_; }
+  // An entry by its number, which is in the index. Throws Error(corrupt) if the index became
+  // shorter after it was mapped.
+  Entry entry(int64_t number) const;
   std::string_view names() const { return names_; }
   const Json& facts() const { return facts_; }
   const std::vector<FileIdentity>& files() const { return files_; }

@@ -30,19 +30,19 @@ IndexedReader::IndexedReader(std::shared_ptr<const Shards> shards,
       fields_(std::move(fields)),
       blocks_(blocks_of_entries(index_->entries(), *shards_)) {}
 
-const Entry& IndexedReader::entry_of(int64_t index) const {
+Entry IndexedReader::entry_of(int64_t index) const {
   require_record(index, size());
-  return index_->entries()[static_cast<size_t>(index)];
+  return index_->entry(index);
 }
 
 void IndexedReader::read(int64_t index, Record& record) const {
-  const Entry& entry = entry_of(index);
+  const Entry entry = entry_of(index);
   record.clear();
   with_place([&] { return place(index); }, [&] { read_entry(entry, record); });
 }
 
 std::string IndexedReader::place(int64_t index) const {
-  const Entry& entry = entry_of(index);
+  const Entry entry = entry_of(index);
   const auto entries = index_->entries();
   const auto first = std::ranges::lower_bound(entries, entry.file, {}, &Entry::file);
   return fmt::format("{}, {} at byte {}", shards_->path(entry.file).string(),

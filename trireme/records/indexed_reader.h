@@ -27,7 +27,7 @@ class IndexedReader : public Reader {
 
   const Shards& shards() const { return *shards_; }
   const Index& index() const { return *index_; }
-  const Entry& entry_of(int64_t index) const;  // Throws Error(invalid_argument).
+  Entry entry_of(int64_t index) const;  // Throws Error(invalid_argument).
 
  private:
   std::shared_ptr<const Shards> shards_;

@@ -100,6 +100,10 @@ MappedFile::~MappedFile() {
   if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
 }
 
+bool MappedFile::has_lost_pages() const {
+  return place_ >= 0 && guarded_maps()[static_cast<size_t>(place_)].has_lost_pages;
+}
+
 void MappedFile::check() const {
   struct stat status {};
   if (::fstat(file_.descriptor(), &status) != 0)
@@ -109,7 +113,7 @@ void MappedFile::check() const {
     throw Damage(fmt::format("the file had {} bytes when it was opened, and now has {}",
                              bytes_.size(), status.st_size),
                  "leave the file alone while it is read");
-  if (place_ >= 0 && guarded_maps()[static_cast<size_t>(place_)].has_lost_pages)
+  if (has_lost_pages())
     throw Damage(
         "a part of the file could not be read, because it had become shorter or its disk "
         "failed",

@@ -29,6 +29,7 @@ class MappedFile {
   void check() const;
 
  private:
+  bool has_lost_pages() const;
   DataFile file_;
   std::span<const std::byte> bytes_;
   int place_ = -1;  // In the list of the handler.

@@ -7,6 +7,7 @@
 #include <trireme/base/units.h>
 #include <trireme/records/data_files.h>
 #include <algorithm>
+#include <set>
 
 namespace trireme::records {
 namespace fs = std::filesystem;
@@ -85,15 +86,17 @@ const Format& guess_format(const std::string& path) {
   if (const Format* const found = format_of_name(path)) return *found;
   if (path_exists(path) && fs::is_directory(path)) {
     bool has_folder = false;
-    const Format* found = nullptr;
+    std::set<const Format*> found;
     for (const auto& entry : fs::directory_iterator(path)) {
       const std::string name = entry.path().filename();
       if (name.starts_with('.')) continue;
       has_folder |= entry.is_directory();
-      if (!found) found = format_of_name(name);
+      if (const Format* const format = format_of_name(name)) found.insert(format);
     }
-    if (found) return *found;
-    if (has_folder) return find_format("image_folder");
+    // A text beside folders or other files is rather about them.
+    if (has_folder || found.size() > 1) found.erase(&find_format("lines"));
+    if (found.size() == 1) return **found.begin();
+    if (found.empty() && has_folder) return find_format("image_folder");
   }
   throw unknown_format(fmt::format("the names of '{}' do not tell the format of the files", path));
 }

@@ -12,8 +12,16 @@ namespace {
 
 constexpr size_t kMostOpenFiles = 128;
 
-bool is_ready(const auto& future) {
-  return future.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+// A damaged file stays so, and is not unpacked again for each of its records. Another failure,
+// such as a disk's, may be over at the next record.
+bool is_damaged(const std::exception_ptr& failure) {
+  try {
+    std::rethrow_exception(failure);
+  } catch (const Damage& damage) {
+    return damage.code == ErrorCode::corrupt;
+  } catch (...) {
+    return false;
+  }
 }
 
 void require_memory(uint64_t bytes, const UnpackLimits& limits) {
@@ -74,8 +82,7 @@ void Shards::forget_old_blocks() const {
   uint64_t bytes = 0;
   size_t kept = 0;
   for (auto each = unpacked_.rbegin(); each != unpacked_.rend(); ++each) {
-    const auto& future = blocks_.at(*each);
-    if (is_ready(future)) bytes += future.get()->bytes().size();
+    bytes += blocks_.at(*each).bytes;
     if (kept > 0 && bytes > static_cast<uint64_t>(limits_.memory_bytes)) break;
     ++kept;
   }
@@ -94,26 +101,30 @@ Shards::SharedBlock Shards::block(size_t file) const {
         const auto place = std::ranges::find(unpacked_, file);
         unpacked_.splice(unpacked_.end(), unpacked_, place);
       }
-      const std::shared_future<SharedBlock> future = found->second;
+      const std::shared_future<SharedBlock> future = found->second.future;
       lock.unlock();
       // The thread that unpacks it always comes to an end, with a block or an exception.
       return future.get();
     }
     promise.emplace();
-    blocks_.emplace(file, promise->get_future().share());
+    blocks_[file].future = promise->get_future().share();
     unpacked_.push_back(file);
   }
   try {
     auto made = unpack(*open(file), packings_[file], limits_);
     promise->set_value(made);
     const std::lock_guard lock(mutex_);
+    if (const auto mine = blocks_.find(file); mine != blocks_.end())
+      mine->second.bytes = made->bytes().size();
     forget_old_blocks();
     return made;
   } catch (...) {
     promise->set_exception(std::current_exception());
-    const std::lock_guard lock(mutex_);
-    blocks_.erase(file);
-    unpacked_.remove(file);
+    if (!is_damaged(std::current_exception())) {
+      const std::lock_guard lock(mutex_);
+      blocks_.erase(file);
+      unpacked_.remove(file);
+    }
     throw;
   }
 }

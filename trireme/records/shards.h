@@ -53,6 +53,10 @@ class Shards {
 
  private:
   using SharedBlock = std::shared_ptr<const Block>;
+  struct Unpacked {
+    std::shared_future<SharedBlock> future;
+    uint64_t bytes = 0;  // 0 until it is there.
+  };
   std::shared_ptr<const DataFile> open(size_t file) const;
   SharedBlock block(size_t file) const;
   void forget_old_blocks() const;
@@ -64,7 +68,7 @@ class Shards {
   mutable std::mutex mutex_;
   mutable std::vector<std::shared_ptr<const DataFile>> open_;
   mutable std::list<size_t> opened_;  // The oldest first.
-  mutable std::map<size_t, std::shared_future<SharedBlock>> blocks_;
+  mutable std::map<size_t, Unpacked> blocks_;
   mutable std::list<size_t> unpacked_;  // The last used last.
 };
 

@@ -136,6 +136,15 @@ std::span<std::byte> Block::room(size_t more) {
   return {memory_.get() + size_, capacity_ - size_};
 }
 
+void Block::shrink() {
+  if (size_ == 0 || size_ == capacity_) return;
+  auto* const smaller = static_cast<std::byte*>(std::realloc(memory_.get(), size_));
+  if (!smaller) return;
+  static_cast<void>(memory_.release());
+  memory_.reset(smaller);
+  capacity_ = size_;
+}
+
 Packing packing_of(const DataFile& file) {
   std::array<std::byte, 4> bytes{};
   if (file.size() < bytes.size()) return Packing::none;
@@ -157,6 +166,7 @@ std::shared_ptr<const Block> unpack(const DataFile& file, Packing packing, Unpac
     Gunzip().run(input, *block, limits);
   else
     unzstd(input, *block, limits);
+  block->shrink();
   return block;
 }
 

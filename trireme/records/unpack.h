@@ -23,6 +23,8 @@ class Block {
   // The memory behind the bytes, at least `more` bytes.
   std::span<std::byte> room(size_t more);
   void add(size_t bytes) { size_ += bytes; }
+  // Gives back the memory behind the bytes.
+  void shrink();
 
  private:
   struct Free {

@@ -21,9 +21,9 @@ ImageFilesReader::ImageFilesReader(fs::path base, std::shared_ptr<const Index> i
       class_names_(index_->facts().value("classes", std::vector<std::string>{})),
       memory_bytes_(static_cast<uint64_t>(memory_bytes)) {}
 
-const Entry& ImageFilesReader::entry_of(int64_t index) const {
+Entry ImageFilesReader::entry_of(int64_t index) const {
   require_record(index, size());
-  return index_->entries()[static_cast<size_t>(index)];
+  return index_->entry(index);
 }
 
 fs::path ImageFilesReader::path_of(const Entry& entry) const {
@@ -31,7 +31,7 @@ fs::path ImageFilesReader::path_of(const Entry& entry) const {
 }
 
 void ImageFilesReader::read(int64_t index, Record& record) const {
-  const Entry& entry = entry_of(index);
+  const Entry entry = entry_of(index);
   record.clear();
   with_place([&] { return place(index); },
              [&] {

@@ -19,7 +19,7 @@ class ImageFilesReader : public Reader {
   std::vector<std::string> class_names() const override { return class_names_; }
 
  private:
-  const Entry& entry_of(int64_t index) const;
+  Entry entry_of(int64_t index) const;
   std::filesystem::path path_of(const Entry& entry) const;
 
   std::filesystem::path base_;

@@ -202,7 +202,7 @@ class LmdbReader : public Reader {
     with_place(
         [&] { return place(index); },
         [&] {
-          const Entry& entry = index_->entries()[static_cast<size_t>(index)];
+          const Entry entry = index_->entry(index);
           const std::string_view key = index_->names().substr(entry.offset, entry.extra);
           record.fields.push_back(
               {.name = "key", .bytes = std::as_bytes(std::span(key)), .encoded = true});

@@ -122,20 +122,20 @@ class SeparatedDocuments : public TokensReader {
     const auto entries = index_->entries();
     for (uint32_t file = 0; file < file_count(); ++file) {
       const auto [first, last] = std::ranges::equal_range(entries, file, {}, &Entry::file);
-      first_entry_.push_back(static_cast<size_t>(first - entries.begin()));
+      first_entry_.push_back(first - entries.begin());
       add_records(static_cast<uint64_t>(last - first));
     }
   }
 
  protected:
   Place place_of(size_t file, uint64_t number) const override {
-    const Entry& entry = index_->entries()[first_entry_[file] + number];
+    const Entry entry = index_->entry(first_entry_[file] + static_cast<int64_t>(number));
     return {.file = file, .number = number, .offset = entry.offset, .bytes = entry.bytes};
   }
 
  private:
   std::shared_ptr<const Index> index_;
-  std::vector<size_t> first_entry_;
+  std::vector<int64_t> first_entry_;
 };
 
 IndexContent find_documents(const std::vector<TokenFile>& files, int64_t separator) {
@@ -204,8 +204,18 @@ SharedReader open_tokens(const OpenOptions& options) {
   if (!dtype.empty() && dtype != "uint16" && dtype != "uint32" && dtype != "int32")
     throw Error(ErrorCode::invalid_argument, "data",
                 fmt::format("the type of the tokens is '{}'", dtype), "uint16, uint32 or int32");
+  if (options.block > 0 && options.separator)
+    throw Error(
+        ErrorCode::invalid_argument, "data",
+        fmt::format("there are blocks of {} tokens and a separator of documents", options.block),
+        "one of them");
   DataFiles names = files_of_tokens(options);
   std::vector<TokenFile> files = open_token_files(names, dtype);
+  if (!dtype.empty() && dtype != plan::to_string(files[0].dtype))
+    throw Error(ErrorCode::invalid_argument, "data",
+                fmt::format("the type of the tokens is given as {}, but {} has {}", dtype,
+                            files[0].path, plan::to_string(files[0].dtype)),
+                "leave the type out");
   const bool has_documents = files[0].index != nullptr;
   const std::vector<FileIdentity> identities = identities_of_tokens(files);
   const Json about{{"block", options.block}, {"dtype", plan::to_string(files[0].dtype)}};
