@@ -5,6 +5,7 @@
 #include <trireme/base/log.h>
 #include <trireme/comm/breakable.h>
 #include <trireme/parallel/file_tensors.h>
+#include <trireme/train/data_facts.h>
 #include <trireme/train/first_lines.h>
 #include <trireme/train/replica_check.h>
 #include <trireme/train/replica_run_impl.h>
