@@ -24,6 +24,15 @@ namespace {
 using trireme::Distributed;
 using trireme::World;
 
+// TEST_DEVICE, such as "hpu:1" (tests/stand_in); else the CPU. "hpu:" is that of the rank.
+torch::Device device() {
+  const char* const name = std::getenv("TEST_DEVICE");
+  if (!name) return torch::kCPU;
+  const char* const rank = std::getenv("TRIREME_WORKER");
+  const std::string text = name;
+  return text.ends_with(':') ? text + (rank ? rank : "0") : text;
+}
+
 struct Net : torch::nn::Module {
   Net() {
     hidden = register_module("hidden", torch::nn::Linear(6, 16));
@@ -59,7 +68,12 @@ void print(const World& world, const trireme::Json& facts) {
   if (world.rank() == 0) std::cout << facts.dump() << std::endl;
 }
 
-torch::Tensor loss_of(Net& model, const torch::data::Example<>& batch) {
+torch::data::Example<> moved(const torch::data::Example<>& batch) {
+  return {batch.data.to(device()), batch.target.to(device())};
+}
+
+torch::Tensor loss_of(Net& model, const torch::data::Example<>& on_host) {
+  const auto batch = moved(on_host);
   return torch::nn::functional::cross_entropy(model.forward(batch.data), batch.target);
 }
 
@@ -85,7 +99,7 @@ void train(World& world, Net& model, Loader& loader, torch::optim::Optimizer& op
 
 void plain(World& world) {
   Net model;
-  model.to(torch::kDouble);
+  model.to(device(), torch::kDouble);
   auto loader = loader_for(world);
   Distributed<torch::optim::SGD> optimizer(world, model,
                                            torch::optim::SGDOptions(0.2).momentum(0.9));
@@ -95,7 +109,7 @@ void plain(World& world) {
 // The programme before it was changed.
 void unmodified(World& world) {
   Net model;
-  model.to(torch::kDouble);
+  model.to(device(), torch::kDouble);
   auto loader =
       torch::data::make_data_loader(Samples().map(torch::data::transforms::Stack<>()), 20);
   torch::optim::SGD optimizer(model.parameters(), torch::optim::SGDOptions(0.2).momentum(0.9));
@@ -105,7 +119,7 @@ void unmodified(World& world) {
 // Several backward calls add up, with a message each and with one message.
 void accumulate(World& world) {
   Net model;
-  model.to(torch::kDouble);
+  model.to(device(), torch::kDouble);
   auto loader = loader_for(world, 12);
   Distributed<torch::optim::Adam> optimizer(world, model, torch::optim::AdamOptions(0.01));
   int count = 0;
@@ -125,7 +139,7 @@ void accumulate(World& world) {
 
 void lbfgs(World& world) {
   auto model = std::make_shared<Net>();
-  model->to(torch::kDouble);
+  model->to(device(), torch::kDouble);
   auto loader = loader_for(world, 60);
   Distributed<torch::optim::LBFGS> optimizer(
       world, model, torch::optim::LBFGSOptions(0.5).max_iter(6).line_search_fn("strong_wolfe"));
@@ -146,13 +160,14 @@ void gan(World& world) {
                                   torch::nn::Linear(8, 6));
   torch::nn::Sequential critic(torch::nn::Linear(6, 8), torch::nn::ReLU(),
                                torch::nn::Linear(8, 1));
-  generator->to(torch::kDouble);
-  critic->to(torch::kDouble);
+  generator->to(device(), torch::kDouble);
+  critic->to(device(), torch::kDouble);
   auto loader = loader_for(world);
   Distributed<torch::optim::Adam> of_generator(world, generator, torch::optim::AdamOptions(2e-2));
   Distributed<torch::optim::Adam> of_critic(world, critic, torch::optim::AdamOptions(2e-2));
   namespace F = torch::nn::functional;
-  for (auto& batch : *loader) {
+  for (auto& on_host : *loader) {
+    const auto batch = moved(on_host);
     critic->zero_grad();
     auto real = critic->forward(batch.data);
     F::binary_cross_entropy_with_logits(real, torch::ones_like(real)).backward();
@@ -172,8 +187,8 @@ void gan(World& world) {
 // tied, frozen and unused parameters.
 struct Odd : torch::nn::Module {
   Odd() {
-    rows = register_module("rows",
-                           torch::nn::Embedding(torch::nn::EmbeddingOptions(3, 6).sparse(true)));
+    rows = register_module(
+        "rows", torch::nn::Embedding(torch::nn::EmbeddingOptions(3, 6).sparse(device().is_cpu())));
     one = register_module("one", torch::nn::Linear(6, 6));
     two = register_module("two", torch::nn::Linear(6, 6));
     two->weight.set_data(one->weight);  // One memory.
@@ -187,10 +202,11 @@ struct Odd : torch::nn::Module {
 
 void odd(World& world) {
   Odd model;
-  model.to(torch::kDouble);
+  model.to(device(), torch::kDouble);
   auto loader = loader_for(world);
   Distributed<torch::optim::SGD> optimizer(world, model, torch::optim::SGDOptions(0.05));
-  for (auto& batch : *loader) {
+  for (auto& on_host : *loader) {
+    const auto batch = moved(on_host);
     optimizer.zero_grad();
     auto hidden = torch::tanh(model.one(batch.data + model.rows(batch.target)));
     auto loss = (model.two(hidden) * model.frozen).pow(2).mean();
@@ -207,7 +223,7 @@ void odd(World& world) {
 // Micro-batches of unequal shares, of which only the last one is reduced.
 void uneven_sum(World& world) {
   Net model;
-  model.to(torch::kDouble);
+  model.to(device(), torch::kDouble);
   auto loader = loader_for(world, 34);  // 34, 34, 34 and 1 samples.
   Distributed<torch::optim::SGD> optimizer(world, model, torch::optim::SGDOptions(0.1));
   for (const int64_t batch : {12, 7, 20, 5}) {
@@ -233,9 +249,11 @@ void script(World& world) {
   model.register_module("inner", inner);
   model.register_parameter("bias", torch::zeros({3}, torch::kDouble).requires_grad_(), false);
   model.define("def forward(self, x):\n  return self.inner.forward(x) + self.bias\n");
+  model.to(device());
   auto loader = loader_for(world);
   Distributed<torch::optim::SGD> optimizer(world, model, torch::optim::SGDOptions(0.5));
-  for (auto& batch : *loader) {
+  for (auto& on_host : *loader) {
+    const auto batch = moved(on_host);
     optimizer.zero_grad();
     torch::nn::functional::cross_entropy(model.forward({batch.data}).toTensor(), batch.target)
         .backward();
@@ -249,7 +267,7 @@ void script(World& world) {
 // A gradient that the loop keeps stays as it is; an evaluation inside a step changes nothing.
 void kept(World& world) {
   Net model;
-  model.to(torch::kDouble);
+  model.to(device(), torch::kDouble);
   auto loader = loader_for(world);
   auto test = loader_for(world, 7);
   Distributed<torch::optim::SGD> optimizer(world, model, torch::optim::SGDOptions(0.1));
@@ -259,7 +277,7 @@ void kept(World& world) {
     auto loss = loss_of(model, batch);
     {
       torch::NoGradGuard no_grad;
-      for (auto& other : *test) model.forward(other.data);
+      for (auto& other : *test) model.forward(moved(other).data);
     }
     loss.backward();
     const auto now = model.hidden->weight.grad();
@@ -393,16 +411,44 @@ std::string text_in(const char* name) {
   return text ? text : "";
 }
 
+// Mistakes with devices.
+void moved_later(World& world) {
+  Net model;
+  Distributed<torch::optim::SGD> optimizer(world, model, torch::optim::SGDOptions(0.1));
+  one_step(model, optimizer);
+  model.to(device());
+  optimizer.zero_grad();
+  model.forward(torch::ones({2, 6}, device())).sum().backward();
+  optimizer.step();
+}
+
+void one_rank_on_a_device(World& world) {
+  Net model;
+  if (world.rank() == 1) model.to(device());
+  Distributed<torch::optim::SGD> optimizer(world, model, torch::optim::SGDOptions(0.1));
+}
+
+void half_on_a_device(World& world) {
+  Net model;
+  model.output->to(device());
+  Distributed<torch::optim::SGD> optimizer(world, model, torch::optim::SGDOptions(0.1));
+}
+
+// One tensor of the device is read as memory of the host, which the stand-in must not allow.
+void read_by_the_host(World&) {
+  std::cout << torch::ones({1}, device()).data_ptr<float>()[0] << std::endl;
+}
+
 void join(World& world) {
   Net model;
-  model.to(torch::kDouble);
+  model.to(device(), torch::kDouble);
   Distributed<torch::optim::Adam> optimizer(world, model, torch::optim::AdamOptions(0.01));
   for (int epoch = 0; epoch < 2; ++epoch) {
     int step = 0;
     for (auto batch = unequal_batches(world, step); batch.defined();
          batch = unequal_batches(world, ++step)) {
       optimizer.zero_grad();
-      model.forward(batch).square().mean().backward();
+      model.forward(batch.to(device())).square().mean().backward();
       optimizer.step();
     }
     optimizer.join();
@@ -515,6 +561,16 @@ void evaluated(World& world) {
   print(world, {{"rows", rows.size(0)}, {"sum", (rows * places).sum().item<double>()}});
 }
 
+// The same rows, computed on a device and gathered there.
+void evaluated_on_a_device(World& world) {
+  const auto rows = trireme::evaluate(
+      world, Samples().map(torch::data::transforms::Stack<>()), 8,
+      [](const torch::data::Example<>& batch) { return moved(batch).data.select(1, 0); });
+  const auto places = torch::arange(rows.size(0)).to(rows.device(), torch::kDouble);
+  if (rows.device().type() != device().type()) std::abort();
+  print(world, {{"rows", rows.size(0)}, {"sum", (rows * places).sum().item<double>()}});
+}
+
 void uneven_values(World& world) {
   trireme::gather_for_metrics(world, torch::ones({2, 3 + world.rank()}));
 }
@@ -525,7 +581,7 @@ void uneven_values(World& world) {
 void continued(World& world) {
   const int kill_at = number_in("TEST_KILL"), stop_at = number_in("TEST_STOP");
   Net model;
-  model.to(torch::kDouble);
+  model.to(device(), torch::kDouble);
   // Threads read ahead, also behind the step in which a worker is lost.
   auto loader = trireme::make_data_loader(world, Samples().map(torch::data::transforms::Stack<>()),
                                           torch::data::DataLoaderOptions(20).workers(1));
@@ -644,6 +700,7 @@ int main(int argc, char** argv) {
       {"not_a_number", not_a_number},
       {"continued", continued},
       {"evaluated", evaluated},
+      {"evaluated_on_a_device", evaluated_on_a_device},
       {"uneven_values", uneven_values},
       {"loss_is_nan", loss_is_nan},
       {"other_scalars", other_scalars},
@@ -663,6 +720,10 @@ int main(int argc, char** argv) {
       {"closure_alone", closure_alone},
       {"drifted_behind_the_optimizer", drifted_behind_the_optimizer},
       {"drifted", drifted},
+      {"moved_later", moved_later},
+      {"one_rank_on_a_device", one_rank_on_a_device},
+      {"half_on_a_device", half_on_a_device},
+      {"read_by_the_host", read_by_the_host},
       {"drifted_at_the_end", drifted_at_the_end},
       {"another_type", another_type}};
   scenarios.at(argv[1])(world);

@@ -5,6 +5,7 @@
 #include <trireme/comm/group.h>
 #include <trireme/comm/kin.h>
 #include <trireme/comm/splits.h>
+#include <trireme/comm/staging.h>
 #include <trireme/plan/collective_plan.h>
 #include <trireme/watch/phase_marks.h>
 #include <algorithm>
@@ -21,7 +22,7 @@ namespace {
 void check_tensor(std::string_view operation, const at::Tensor& tensor, at::Device device) {
   if (!tensor.defined())
     refuse(operation, "the tensor is undefined", "pass a tensor on every rank");
-  if (tensor.device() != device)
+  if (tensor.device() != device && !comm::can_stage(tensor.device(), device))
     refuse(operation,
            fmt::format("the tensor is on {}, but this group needs tensors on {}",
                        tensor.device().str(), device.str()),
@@ -85,6 +86,7 @@ void check_exchange(const at::Tensor& input, const at::Tensor& output, at::Devic
            fmt::format("input and output differ in type ({}, {})",
                        c10::toString(input.scalar_type()), c10::toString(output.scalar_type())),
            "the same type");
+  if (input.device() != output.device()) return;
   const auto* const from = static_cast<const std::byte*>(input.const_data_ptr());
   const auto* const to = static_cast<const std::byte*>(output.const_data_ptr());
   if (from < to + output.nbytes() && to < from + input.nbytes())
@@ -108,11 +110,6 @@ void check_lengths(std::string_view name, std::string_view whose,
            fmt::format("'{}' adds up to {} elements, and the {} has {}", name, sum, whose,
                        tensor.numel()),
            "lengths in elements, which cover the tensor");
-}
-
-// The values alone: autograd neither records a collective nor forbids it on a leaf.
-at::Tensor values_of(const at::Tensor& tensor) {
-  return tensor.requires_grad() ? tensor.detach() : tensor;
 }
 
 WorkPtr started(WorkPtr work) {
@@ -266,8 +263,10 @@ WorkPtr Group::prepare_all_reduce(const at::Tensor& tensor, ReduceOp op) {
   check_tensor("all_reduce", tensor, device());
   check_op("all_reduce", tensor, op);
   count(plan::Collective::all_reduce, tensor.numel(), tensor);
-  return marked(among_some_ranks_, "all_reduce", tensor,
-                [&] { return do_all_reduce(values_of(tensor), op); });
+  return marked(among_some_ranks_, "all_reduce", tensor, [&] {
+    comm::Staging staging(device());
+    return staging.with_results(do_all_reduce(staging.in_place(tensor), op));
+  });
 }
 WorkPtr Group::prepare_reduce_scatter(const at::Tensor& input, const at::Tensor& output,
                                       ReduceOp op) {
@@ -275,22 +274,29 @@ WorkPtr Group::prepare_reduce_scatter(const at::Tensor& input, const at::Tensor&
   check_op("reduce_scatter", output, op);
   check_blocks("reduce_scatter", output, input, size_, device());
   count(plan::Collective::reduce_scatter, input.numel(), input);
-  return marked(among_some_ranks_, "reduce_scatter", output,
-                [&] { return do_reduce_scatter(values_of(input), values_of(output), op); });
+  return marked(among_some_ranks_, "reduce_scatter", output, [&] {
+    comm::Staging staging(device());
+    return staging.with_results(
+        do_reduce_scatter(staging.input(input), staging.output(output), op));
+  });
 }
 WorkPtr Group::prepare_all_gather(const at::Tensor& input, const at::Tensor& output) {
   check_tensor("all_gather", input, device());
   check_blocks("all_gather", input, output, size_, device());
   count(plan::Collective::all_gather, output.numel(), output);
-  return marked(among_some_ranks_, "all_gather", input,
-                [&] { return do_all_gather(values_of(input), values_of(output)); });
+  return marked(among_some_ranks_, "all_gather", input, [&] {
+    comm::Staging staging(device());
+    return staging.with_results(do_all_gather(staging.input(input), staging.output(output)));
+  });
 }
 WorkPtr Group::prepare_broadcast(const at::Tensor& tensor, int root) {
   check_tensor("broadcast", tensor, device());
   check_rank("broadcast", "root", root, size_);
   count(plan::Collective::broadcast, tensor.numel(), tensor, root);
-  return marked(among_some_ranks_, "broadcast", tensor,
-                [&] { return do_broadcast(values_of(tensor), root); });
+  return marked(among_some_ranks_, "broadcast", tensor, [&] {
+    comm::Staging staging(device());
+    return staging.with_results(do_broadcast(staging.in_place(tensor), root));
+  });
 }
 WorkPtr Group::prepare_all_to_all(const at::Tensor& input, const at::Tensor& output) {
   check_exchange(input, output, device());
@@ -301,8 +307,10 @@ WorkPtr Group::prepare_all_to_all(const at::Tensor& input, const at::Tensor& out
            "tensors of size() equal blocks, or the lengths of the blocks");
   count(plan::Collective::all_to_all, input.numel() * size_, input);
   return marked(among_some_ranks_, "all_to_all", input, [&] {
-    return do_all_to_all(values_of(input), values_of(output),
-                         comm::Splits::of_equal_blocks(size_, rank_, input.numel() / size_));
+    comm::Staging staging(device());
+    return staging.with_results(
+        do_all_to_all(staging.input(input), staging.output(output),
+                      comm::Splits::of_equal_blocks(size_, rank_, input.numel() / size_)));
   });
 }
 WorkPtr Group::prepare_all_to_all(const at::Tensor& input, const at::Tensor& output,
@@ -319,7 +327,9 @@ WorkPtr Group::prepare_exchange(const at::Tensor& input, const at::Tensor& outpu
   if (size_ > 1)
     collectives_.add((input.numel() - own) * static_cast<int64_t>(input.element_size()));
   return marked(among_some_ranks_, "all_to_all", input, [&] {
-    return do_all_to_all(values_of(input), values_of(output), std::move(splits));
+    comm::Staging staging(device());
+    return staging.with_results(
+        do_all_to_all(staging.input(input), staging.output(output), std::move(splits)));
   });
 }
 
@@ -332,9 +342,7 @@ comm::Splits Group::agreed_splits(const at::Tensor& input, const std::vector<int
   std::copy(sent.begin(), sent.end(), numbers);
   std::copy(received.begin(), received.end(), numbers + size_);
   numbers[2 * size_] = static_cast<int64_t>(input.scalar_type());
-  const at::Tensor gathered = all.to(device());
-  all_gather(mine.to(device()), gathered);
-  all.copy_(gathered);
+  all_gather(mine, all);
   const auto of = [&, data = all.const_data_ptr<int64_t>()](int rank, int64_t column) {
     return data[rank * row + column];
   };
@@ -368,7 +376,9 @@ void Group::gather(const at::Tensor& input, const at::Tensor& output, int root) 
   if (size_ > 1) collectives_.add(rank_ == root ? 0 : bytes_of(input));
   const watch::AmongSomeRanks among(among_some_ranks_);
   const watch::CollectiveMark mark("gather", bytes_of(input));
-  do_gather(values_of(input), rank_ == root ? values_of(output) : output, root);
+  comm::Staging staging(device());
+  do_gather(staging.input(input), rank_ == root ? staging.output(output) : output, root);
+  staging.bring_results();
 }
 WorkPtr Group::prepare_send(const at::Tensor& tensor, int to, int tag, bool relayed) {
   check_tensor("send", tensor, device());
@@ -377,15 +387,17 @@ WorkPtr Group::prepare_send(const at::Tensor& tensor, int to, int tag, bool rela
   if (!relayed) check_tag("send", tag);
   if (!relayed) messages_.add(bytes_of(tensor));
   return marked(among_some_ranks_, "send", tensor,
-                [&] { return do_send(values_of(tensor), to, tag); });
+                [&] { return do_send(comm::Staging(device()).input(tensor), to, tag); });
 }
 WorkPtr Group::prepare_recv(const at::Tensor& tensor, int from, int tag, bool relayed) {
   check_tensor("recv", tensor, device());
   check_rank("recv", "sender", from, size_);
   if (from == rank_) refuse("recv", "a rank cannot receive from itself", "copy the tensor");
   if (!relayed) check_tag("recv", tag);
-  return marked(among_some_ranks_, "recv", tensor,
-                [&] { return do_recv(values_of(tensor), from, tag); });
+  return marked(among_some_ranks_, "recv", tensor, [&] {
+    comm::Staging staging(device());
+    return staging.with_results(do_recv(staging.output(tensor), from, tag));
+  });
 }
 void Group::barrier() {
   const watch::AmongSomeRanks among(among_some_ranks_);

@@ -1,11 +1,11 @@
 // The ranks that act together, and their operations: one interface, several backends.
 //
 // Every operation is COLLECTIVE (send and recv: pairwise): all ranks of the group call the same
-// operations in the same order. Tensors are contiguous and on device() (the CPU, except for NCCL).
-// Their type is float32, float64, float16, bfloat16, int32, int64 or uint8; autograd does not
-// record the operations. Every wait ends in Error(timeout) after the group's time-out, or earlier
-// in Error(peer_lost) when a peer is known to be lost. After such an error no operation succeeds
-// any more. Each rank may be used by one thread at a time.
+// operations in the same order. Tensors are contiguous. Copies of those that are not on device()
+// travel (staging.h). Types are float32, float64, float16, bfloat16, int32, int64 or uint8;
+// autograd does not record the operations. Every wait ends in Error(timeout) after the group's
+// time-out, or earlier in Error(peer_lost) when a peer is known to be lost. After such an error no
+// operation succeeds any more. Each rank may be used by one thread at a time.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <trireme/base/deadline.h>

@@ -168,10 +168,13 @@ class AllReduceExchange : public Exchange {
     adopt(planner_(known));
   }
 
+  // The buckets are where the gradients are, except that compressors work on the host.
   void allocate() {
+    const at::Device device =
+        compresses() || parameters_.empty() ? at::kCPU : parameters_[0].tensor.device();
     for (const plan::Message& message : plan_.messages) {
       const at::Tensor flat =
-          at::zeros({message.elements}, at::TensorOptions().dtype(to_torch(message.dtype)));
+          at::zeros({message.elements}, at::TensorOptions(device).dtype(to_torch(message.dtype)));
       if (message.facts > 0)
         fact_values_ = flat.narrow(0, message.elements - message.facts, message.facts);
       // With compression the facts have a place of their own among the messages.

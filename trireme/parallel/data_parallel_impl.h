@@ -19,6 +19,7 @@ struct DataParallel::Impl : UpdatedTensors {
   std::shared_ptr<Group> group;
   std::shared_ptr<torch::nn::Module> module;
   ParameterForms forms;
+  at::Device device = at::kCPU;
   plan::EnginePlan plan;
   std::unique_ptr<Exchange> exchange;
   // The exchange as what it is, if it is one of these.

@@ -9,6 +9,7 @@
 #include <trireme/base/hash.h>
 #include <trireme/parallel/agreement.h>
 #include <trireme/parallel/data_parallel_impl.h>
+#include <trireme/parallel/model_device.h>
 #include <trireme/parallel/options_json.h>
 #include <trireme/tensor/overlap.h>
 #include <algorithm>
@@ -55,6 +56,7 @@ Planner DataParallel::Impl::agree_on_plan(const DataParallelOptions& options) {
   std::exception_ptr error;
   Json facts;
   try {
+    device = device_of(parameters);
     check(options.compression);
     check(options.local);
     if (options.loss_scaling) scaler.emplace(*options.loss_scaling);
@@ -154,7 +156,8 @@ void DataParallel::Impl::make_exchange(const DataParallelOptions& options,
 }
 
 Json DataParallel::Impl::facts_to_agree(const DataParallelOptions& options) const {
-  Json facts = {{"model", trireme::facts_of(state)},
+  Json facts = {{"device", type_of(device)},
+                {"model", trireme::facts_of(state)},
                 {"options", to_json(options)},
                 {"optimizer", trireme::facts_of(*optimizer)}};
   // A norm that is only reported needs no other rank, unless ranks update shards of one copy.

@@ -16,6 +16,10 @@ void put(const at::Tensor& gradient, const at::Tensor& place, double weight) {
     if (dense.const_data_ptr() != place.const_data_ptr()) place.copy_(dense);
     return;
   }
+  if (dense.device() != place.device()) {  // Compressors work on the host.
+    place.copy_(dense).mul_(weight);
+    return;
+  }
   at::Tensor out = place;
   at::mul_out(out, dense, c10::scalar_to_tensor(weight));
 }
@@ -40,11 +44,14 @@ void unpack(const plan::Bucket& bucket, const std::vector<NamedTensor>& paramete
   for (size_t i = 0; i < bucket.params.size(); ++i) {
     const auto index = static_cast<size_t>(bucket.params[i]);
     const at::Tensor& parameter = parameters[index].tensor;
-    if (used[index])
-      parameter.mutable_grad() =
-          flat.narrow(0, bucket.offsets[i], parameter.numel()).view(parameter.sizes());
-    else
+    if (!used[index]) {
       parameter.mutable_grad().reset();
+      continue;
+    }
+    const at::Tensor reduced =
+        flat.narrow(0, bucket.offsets[i], parameter.numel()).view(parameter.sizes());
+    parameter.mutable_grad() =
+        reduced.device() == parameter.device() ? reduced : reduced.to(parameter.device());
   }
 }
 

@@ -11,8 +11,8 @@ namespace trireme {
 // gradient, or if it does not fit because the parameter's shape changed (parameter_changes.h).
 void pack(const plan::Bucket& bucket, const std::vector<NamedTensor>& parameters,
           const at::Tensor& flat, double weight = 1);
-// Makes each .grad a view of `flat`, so that the update reads the gradients from there. Parameters
-// that are not `used` get an undefined .grad.
+// Makes each .grad a view of `flat`, so that the update reads the gradients from there, or a copy
+// on the parameter's device. Parameters that are not `used` get an undefined .grad.
 void unpack(const plan::Bucket& bucket, const std::vector<NamedTensor>& parameters,
             const at::Tensor& flat, const std::vector<bool>& used);
 // Whether each parameter has a gradient, by index.

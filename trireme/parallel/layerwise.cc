@@ -45,7 +45,9 @@ at::Tensor step_alone(torch::optim::Optimizer& optimizer,
   const auto fused = fused::FusedOptimizer::of(optimizer, parameters);
   if (!fused)
     throw Error(ErrorCode::unsupported, "parallel",
-                "a parameter is not contiguous float32 or float64", "float32 masters of it");
+                "a parameter is not contiguous float32 or float64 of the CPU, and Lars and Lamb "
+                "have kernels for these alone",
+                "float32 masters of it, or an optimizer of torch::optim on another device");
   std::vector<int> all(parameters.size());
   std::iota(all.begin(), all.end(), 0);
   fused::update_alone(*fused, parameters, all);

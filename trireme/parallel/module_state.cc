@@ -7,6 +7,7 @@
 #include <trireme/comm/dtype.h>
 #include <trireme/comm/group.h>
 #include <trireme/parallel/module_state.h>
+#include <trireme/tensor/on_host.h>
 #include <algorithm>
 #include <cstring>
 
@@ -96,7 +97,7 @@ void TensorHash::add(const NamedTensor& named) {
   const auto& [name, tensor] = named;
   plan::TensorSpec spec{name, tensor.sizes().vec(), to_plan(tensor.scalar_type()), true};
   sha_.update(name + " " + spec.describe() + "\n");
-  const at::Tensor bytes = tensor.detach().contiguous();
+  const at::Tensor bytes = on_host(tensor);
   sha_.update(std::span(static_cast<const std::byte*>(bytes.const_data_ptr()), bytes.nbytes()));
 }
 
@@ -109,7 +110,7 @@ std::string sha256_of(const std::vector<NamedTensor>& tensors) {
 uint64_t digest_of(const std::vector<NamedTensor>& tensors) {
   checkpoint::Digest digest;
   for (const auto& [name, tensor] : tensors) {
-    const at::Tensor flat = tensor.detach().contiguous();
+    const at::Tensor flat = on_host(tensor);
     digest.update({static_cast<const std::byte*>(flat.const_data_ptr()), flat.nbytes()});
   }
   uint64_t value = 0;

@@ -53,7 +53,7 @@ void check_offload(const OffloadOptions& offload, const fused::FusedOptimizer* o
   if (!optimizer)
     refuse_it(
         "only the state of SGD, Adam, AdamW, RMSprop, Adagrad, Lars and Lamb can be in files",
-        "one of these optimizers, over parameters of float32 or float64");
+        "one of these optimizers, over parameters of float32 or float64 on the CPU");
 }
 
 OffloadedModel::OffloadedModel(OffloadedTensors tensors, fused::FusedOptimizer* optimizer,

@@ -4,6 +4,7 @@
 #include <trireme/base/error.h>
 #include <trireme/base/log.h>
 #include <trireme/parallel/layerwise.h>
+#include <trireme/parallel/model_device.h>
 #include <trireme/parallel/optimizer.h>
 #include <cstring>
 #include <sstream>
@@ -85,7 +86,9 @@ struct Restorer {
                   fmt::format("the optimizer state '{}' has {} elements, the parameter {}",
                               entry->first, entry->second.numel(), parameter.tensor.numel()),
                   "the checkpoint of the same model");
-    set(entry->second.to(parameter.tensor.scalar_type()).view(parameter.tensor.sizes()).clone());
+    set(entry->second.to(parameter.tensor.device(), parameter.tensor.scalar_type())
+            .view(parameter.tensor.sizes())
+            .clone());
     *found = true;
   }
   template <typename Setter>
@@ -146,7 +149,8 @@ OptimizerState save_opaque(torch::optim::Optimizer& optimizer) {
   return {"opaque", {{"archive", blob}}, Json::object()};
 }
 
-void load_opaque(torch::optim::Optimizer& optimizer, const OptimizerState& saved) {
+void load_opaque(torch::optim::Optimizer& optimizer, const OptimizerState& saved,
+                 at::Device device) {
   if (saved.tensors.size() != 1 || saved.tensors[0].tensor.scalar_type() != at::kByte)
     throw Error(ErrorCode::invalid_argument, "parallel",
                 fmt::format("an opaque optimizer state of {} tensors is not an archive",
@@ -156,7 +160,7 @@ void load_opaque(torch::optim::Optimizer& optimizer, const OptimizerState& saved
   std::istringstream stream(
       std::string(static_cast<const char*>(blob.const_data_ptr()), blob.nbytes()));
   torch::serialize::InputArchive archive;
-  archive.load_from(stream);
+  archive.load_from(stream, device);
   optimizer.state().clear();  // load() adds to the state.
   optimizer.load(archive);
 }
@@ -208,7 +212,7 @@ void load_state(torch::optim::Optimizer& optimizer, const std::vector<NamedTenso
     return load_as<torch::optim::AdagradParamState>(optimizer, parameters, state);
   if (kind == "Lars") return load_as<LarsParamState>(optimizer, parameters, state);
   if (kind == "Lamb") return load_as<LambParamState>(optimizer, parameters, state);
-  load_opaque(optimizer, state);
+  load_opaque(optimizer, state, device_of(parameters));
 }
 
 }  // namespace trireme

@@ -1,4 +1,5 @@
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/nn/module.h>
@@ -103,7 +104,11 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
   // Dropout and noise differ on every rank. Rank 0 draws what a process alone would draw.
   void draw_other_numbers() const {
     if (rank() == 0) return;
-    at::Generator generator = at::detail::getDefaultCPUGenerator();
+    draw_other_numbers_from(at::detail::getDefaultCPUGenerator());
+    if (!engine.device.is_cpu())
+      draw_other_numbers_from(at::globalContext().defaultGenerator(engine.device));
+  }
+  void draw_other_numbers_from(at::Generator generator) const {
     const std::lock_guard lock(generator.mutex());
     generator.set_current_seed(mix64(generator.current_seed(), static_cast<uint64_t>(rank()),
                                      static_cast<uint64_t>(number)));
@@ -264,7 +269,7 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
       const at::Tensor loss = closure();
       refuse_own_alone();
       loop->begin(part, kClosure);
-      return mean_of(loss.item<double>(), loop->weight()).to(loss.scalar_type());
+      return mean_of(loss.item<double>(), loop->weight()).to(loss.device(), loss.scalar_type());
     });
     ++steps;
     has_means = false;

@@ -34,7 +34,9 @@ Error change_error(int rank, ParameterChange found, std::span<const std::string>
   switch (found.change) {
     case Change::type: return another(whose, "type");
     case Change::shape: return another(whose, "shape");
-    case Change::device: return another(whose, "device");
+    case Change::device:
+      return refuse(whose + " is on another device than when its engine was made",
+                    "module.to(device) before Distributed or DataParallel is made");
     case Change::layout: return another(whose, "layout in memory");
     case Change::unfrozen:
       return refuse(whose + " has a gradient, but it was frozen when DataParallel was made",

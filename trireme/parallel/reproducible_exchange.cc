@@ -51,8 +51,7 @@ ReproducibleExchange::ReproducibleExchange(std::shared_ptr<Group> group,
   reduced_.resize(plan_.buckets.size());
   if (group_->size() > 1)
     for (size_t b = 0; b < reduced_.size(); ++b)
-      reduced_[b] = at::empty({ranges_[b] * group_->size()},
-                              at::TensorOptions().dtype(to_torch(plan_.buckets[b].dtype)));
+      reduced_[b] = at::empty({ranges_[b] * group_->size()}, options_of(plan_.buckets[b]));
   clear();
 }
 
@@ -73,6 +72,12 @@ void ReproducibleExchange::end_shard(const Contribution& of_shard) {
   while (next_sum_ < sums.size() && sums[next_sum_].last <= next_shard_) add(sums[next_sum_++]);
 }
 
+// On the device of its gradients.
+at::TensorOptions ReproducibleExchange::options_of(const plan::Bucket& bucket) const {
+  const auto first = static_cast<size_t>(bucket.params.front());
+  return at::TensorOptions(parameters_[first].tensor.device()).dtype(to_torch(bucket.dtype));
+}
+
 ReproducibleExchange::Flats ReproducibleExchange::take_flats() {
   if (!free_.empty()) {
     Flats flats = std::move(free_.back());
@@ -81,8 +86,7 @@ ReproducibleExchange::Flats ReproducibleExchange::take_flats() {
   }
   Flats flats;
   for (const plan::Bucket& bucket : plan_.buckets)
-    flats.push_back(
-        at::empty({bucket.elements}, at::TensorOptions().dtype(to_torch(bucket.dtype))));
+    flats.push_back(at::empty({bucket.elements}, options_of(bucket)));
   return flats;
 }
 

@@ -40,6 +40,7 @@ class ReproducibleExchange : public Exchange {
   using Flats = std::vector<at::Tensor>;  // One tensor for each bucket.
   struct Travel;
 
+  at::TensorOptions options_of(const plan::Bucket& bucket) const;
   Flats take_flats();
   void add(const plan::ShardSum& sum);
   StepOutcome sum_facts(const Contribution& mine);

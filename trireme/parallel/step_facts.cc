@@ -59,7 +59,7 @@ void StepFacts::refuse_different_parameters(const double* fact) const {
 }
 
 StepFacts::Summed StepFacts::read(const at::Tensor& values) const {
-  const at::Tensor facts = values.to(at::kDouble);
+  const at::Tensor facts = values.to(at::kCPU, at::kDouble);
   const double* fact = facts.const_data_ptr<double>();
   for (int rank = 0; rank < world_size_; ++rank)
     if (const auto found = static_cast<Change>(std::lround(fact[change(rank)]));

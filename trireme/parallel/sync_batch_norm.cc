@@ -51,7 +51,7 @@ std::vector<int64_t> all_but_channels(const at::Tensor& input) {
 at::Tensor along_channels(const at::Tensor& values, const at::Tensor& input) {
   std::vector<int64_t> shape(static_cast<size_t>(input.dim()), 1);
   shape[1] = -1;
-  return values.to(statistics_type(input)).view(shape);
+  return values.to(input.device(), statistics_type(input)).view(shape);
 }
 
 struct Statistics {
@@ -100,7 +100,7 @@ Statistics statistics_over(Group& group, const at::Tensor& input) {
 void update_running(const std::optional<at::Tensor>& running, const at::Tensor& now,
                     double momentum) {
   if (running && running->defined())
-    running->mul_(1 - momentum).add_(now.to(running->scalar_type()), momentum);
+    running->mul_(1 - momentum).add_(now.to(running->device(), running->scalar_type()), momentum);
 }
 
 at::Tensor normalised(const at::Tensor& input, const at::Tensor& mean,
@@ -259,7 +259,8 @@ DeferredBatchNorm::Seen& DeferredBatchNorm::of(const at::Tensor& running_mean,
                                                const at::Tensor& running_var, double momentum) {
   for (Seen& seen : seen_)
     if (seen.running_mean.is_same(running_mean)) return seen;
-  const at::Tensor none = at::zeros(running_mean.sizes(), at::kDouble);
+  const at::Tensor none =
+      at::zeros(running_mean.sizes(), running_mean.options().dtype(at::kDouble));
   return seen_.emplace_back(Seen{running_mean, running_var, momentum, 0, none, none.clone()});
 }
 

@@ -1,4 +1,5 @@
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
 #include <ATen/core/grad_mode.h>
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
@@ -10,6 +11,7 @@
 #include <trireme/checkpoint/file_system.h>
 #include <trireme/checkpoint/writer.h>
 #include <trireme/membership/arrival.h>
+#include <trireme/parallel/model_device.h>
 #include <trireme/parallel/optimizer_transfer.h>
 #include <trireme/parallel/optimizer_view.h>
 #include <trireme/train/lost_peer.h>
@@ -284,10 +286,22 @@ struct Checkpoint::Impl : Engine {
     at::Generator generator = at::detail::getDefaultCPUGenerator();
     const std::lock_guard lock(generator.mutex());
     generator.set_state(saved.clone());
-    if (are_own || group->rank() == 0) return;
-    generator.set_current_seed(mix64(generator.current_seed(),
-                                     static_cast<uint64_t>(group->rank()),
-                                     static_cast<uint64_t>(step_)));
+    if (!are_own && group->rank() > 0)
+      generator.set_current_seed(mix64(generator.current_seed(),
+                                       static_cast<uint64_t>(group->rank()),
+                                       static_cast<uint64_t>(step_)));
+    draw_anew_on_devices(generator.current_seed());
+  }
+  // The numbers of a device's own generator are not saved: they begin anew, by rank and step.
+  void draw_anew_on_devices(uint64_t seed) const {
+    for (const auto& each : trained) {
+      const at::Device device = device_of(each->state.parameters);
+      if (device.is_cpu()) continue;
+      at::Generator generator = at::globalContext().defaultGenerator(device);
+      const std::lock_guard lock(generator.mutex());
+      generator.set_current_seed(
+          mix64(seed, static_cast<uint64_t>(group->rank()), static_cast<uint64_t>(step_)));
+    }
   }
 
   std::vector<at::Tensor> model_tensors() const {

@@ -6,6 +6,7 @@
 
 #include <trireme/base/hash.h>
 #include <trireme/checkpoint/digest.h>
+#include <trireme/tensor/on_host.h>
 #include <trireme/train/replica_check.h>
 #include <algorithm>
 #include <cstring>
@@ -18,7 +19,7 @@ using checkpoint::kDigestPiece, checkpoint::PieceDigest;
 
 // A tree of two levels: the pieces are hashed, and then their digests.
 PieceDigest digest_of(const at::Tensor& tensor) {
-  const at::Tensor whole = tensor.detach().contiguous();
+  const at::Tensor whole = on_host(tensor);
   const std::span<const std::byte> bytes(static_cast<const std::byte*>(whole.const_data_ptr()),
                                          whole.nbytes());
   std::vector<PieceDigest> pieces;
@@ -117,8 +118,10 @@ std::string flip_a_bit(const std::vector<NamedTensor>& tensors, uint64_t seed) {
   const int bit = bit_of(target.tensor.scalar_type(), mix64(seed, 3));
   // mutable_data_ptr() does not fit here: a tensor that shares its storage by copy-on-write would
   // return a copy.
-  auto* const bytes = static_cast<uint8_t*>(const_cast<void*>(target.tensor.const_data_ptr()));
+  const at::Tensor values = on_host(target.tensor);
+  auto* const bytes = static_cast<uint8_t*>(const_cast<void*>(values.const_data_ptr()));
   bytes[element * size + static_cast<uint64_t>(bit / 8)] ^= static_cast<uint8_t>(1u << (bit % 8));
+  if (!target.tensor.is_cpu()) target.tensor.detach().copy_(values);
   return target.name;
 }
 

@@ -8,6 +8,7 @@
 #include <trireme/checkpoint/file_system.h>
 #include <trireme/comm/dtype.h>
 #include <trireme/parallel/agreement.h>
+#include <trireme/tensor/on_host.h>
 #include <trireme/train/saver.h>
 #include <algorithm>
 #include <exception>
@@ -24,7 +25,7 @@ struct Views {
   std::vector<checkpoint::TensorView> views;
   void add(const std::vector<NamedTensor>& tensors) {
     for (const auto& [name, tensor] : tensors) {
-      const at::Tensor whole = tensor.detach().contiguous();
+      const at::Tensor whole = on_host(tensor);
       kept.push_back(whole);
       views.push_back({{name, whole.sizes().vec(), to_stored(whole.scalar_type()), true},
                        {static_cast<const std::byte*>(whole.const_data_ptr()), whole.nbytes()}});

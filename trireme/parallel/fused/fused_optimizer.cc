@@ -35,7 +35,8 @@ class Fused : public FusedOptimizer {
             parts_.begin());
         const bool knows =
             tensor.scalar_type() == at::kFloat || tensor.scalar_type() == at::kDouble;
-        if (part == parts_.size() || group_of[part] >= 0 || !knows || !tensor.is_contiguous())
+        if (part == parts_.size() || group_of[part] >= 0 || !knows || !tensor.is_contiguous() ||
+            !tensor.is_cpu())
           return false;
         group_of[part] = static_cast<int>(group);
         ++known;
@@ -87,7 +88,7 @@ class Fused : public FusedOptimizer {
     if (has_new_groups() && !fits())
       throw Error(ErrorCode::unsupported, "parallel",
                   "the optimizer's parameter groups changed, and one of them has a parameter that "
-                  "is not contiguous float32 or float64, or was not there before",
+                  "is not contiguous float32 or float64 of the CPU, or was not there before",
                   "make a new DataParallel with the new groups");
     std::vector<int> optimized;
     for (const int parameter : parameters) {
