@@ -120,6 +120,16 @@ DeviceAllocator& allocator() {
   return *made;
 }
 
+// The numbers of each device, as the CPU draws them.
+const at::Generator& generator_of(c10::DeviceIndex device) {
+  static auto* const generators = [] {
+    auto* const all = new std::vector<at::Generator>;
+    for (int i = 0; i < 64; ++i) all->push_back(at::detail::createCPUGenerator());
+    return all;
+  }();
+  return generators->at(static_cast<size_t>(std::max<c10::DeviceIndex>(0, device)));
+}
+
 struct DeviceGuard : c10::impl::DeviceGuardImplInterface {
   c10::DeviceType type() const override { return kStandIn; }
   c10::Device exchangeDevice(c10::Device device) const override {
@@ -160,10 +170,8 @@ struct DeviceHooks : at::HPUHooksInterface {
   c10::DeviceIndex deviceCount() const override {
     return static_cast<c10::DeviceIndex>(count_of_devices().load());
   }
-  // torch::manual_seed() asks for it. Operations draw from the generator of the CPU.
-  const at::Generator& getDefaultGenerator(c10::DeviceIndex) const override {
-    static auto* const generator = new at::Generator(at::detail::createCPUGenerator());
-    return *generator;
+  const at::Generator& getDefaultGenerator(c10::DeviceIndex device) const override {
+    return generator_of(device);
   }
   void setCurrentDevice(c10::DeviceIndex device) const override { current_device = device; }
   c10::DeviceIndex getCurrentDevice() const override { return current_device; }
@@ -270,7 +278,29 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> convolve_backward(
   return {of_input, of_weight, of_bias};
 }
 
+std::optional<at::Tensor> behind(const std::optional<at::Tensor>& tensor) {
+  return tensor && tensor->defined() ? std::optional(behind(*tensor)) : std::nullopt;
+}
+
+// It writes running statistics, of which its schema says nothing.
+std::tuple<at::Tensor, at::Tensor, at::Tensor> normalise(
+    const at::Tensor& input, const std::optional<at::Tensor>& weight,
+    const std::optional<at::Tensor>& bias, const std::optional<at::Tensor>& running_mean,
+    const std::optional<at::Tensor>& running_var, bool training, double momentum, double eps) {
+  const auto [output, mean, deviation] =
+      at::native_batch_norm(behind(input), behind(weight), behind(bias), behind(running_mean),
+                            behind(running_var), training, momentum, eps);
+  return {output.to(input.device()), mean.to(input.device()), deviation.to(input.device())};
+}
+
+// Operations of a device draw from its generator.
 void on_the_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const auto& arguments = op.schema().arguments();
+  const size_t first = stack->size() - arguments.size();
+  for (size_t i = 0; i < arguments.size(); ++i)
+    if (c10::IValue& value = (*stack)[first + i];
+        arguments[i].name() == "generator" && value.isNone())
+      value = generator_of(current_device);
   at::native::cpu_fallback(op, stack);
 }
 
@@ -293,6 +323,7 @@ TORCH_LIBRARY_IMPL(aten, HPU, m) {
          });
   m.impl("convolution_overrideable", &convolve);
   m.impl("convolution_backward_overrideable", &convolve_backward);
+  m.impl("native_batch_norm", &normalise);
   m.impl("set_.source_Storage_storage_offset", &set_storage);
   m.impl("set_.source_Tensor", [](at::Tensor& self, const at::Tensor& source) -> at::Tensor& {
     return at::native::set_tensor_(self, source);

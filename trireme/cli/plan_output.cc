@@ -153,6 +153,7 @@ int show_plan(const PlanArguments& arguments, const MeasureModel& measure) {
   if (arguments.json) {
     Json out = plan.to_json();
     out["strategy"] = strategy.name;
+    out["device"] = config.trainer.device;
     out["workers"] = strategy.workers;
     out["world_size"] = strategy.world_size;
     out["batch"] = strategy.batch.to_json();
@@ -169,9 +170,15 @@ int show_plan(const PlanArguments& arguments, const MeasureModel& measure) {
     fmt::print("{}\n", out.dump(2));
     return kExitOk;
   }
-  fmt::print("strategy: {} ({} workers x {} replicas)\nbatch: {}\n\n{}\n{}\n{}\n", strategy.name,
-             strategy.workers, strategy.replicas_per_worker, strategy.batch.describe(),
-             plan.mesh.describe(), data.describe(plan.replicas()), plan.describe());
+  fmt::print("strategy: {} ({} workers x {} replicas)\n", strategy.name, strategy.workers,
+             strategy.replicas_per_worker);
+  if (config.trainer.device != "cpu")
+    fmt::print(
+        "device: {}, one for each replica of a host; gradients are staged through the "
+        "host unless comm.backend is nccl\n",
+        config.trainer.device);
+  fmt::print("batch: {}\n\n{}\n{}\n{}\n", strategy.batch.describe(), plan.mesh.describe(),
+             data.describe(plan.replicas()), plan.describe());
   const auto of_stages = bytes_of_stages(config, plan);
   for (size_t stage = 0; stage < of_stages.size(); ++stage)
     fmt::print("a rank of stage {} has {}\n", stage, of_stages[stage].describe());

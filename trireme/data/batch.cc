@@ -30,4 +30,18 @@ Batch Batch::part(int64_t from, int64_t count) const {
   return part;
 }
 
+Batch Batch::on(at::Device device) const {
+  const auto moved = [device](const at::Tensor& tensor) {
+    if (!tensor.defined()) return tensor;
+    return device.is_cuda() && tensor.is_cpu()
+               ? tensor.pin_memory().to(device, /*non_blocking=*/true)
+               : tensor.to(device);
+  };
+  Batch there = *this;
+  there.data = moved(data);
+  there.target = moved(target);
+  for (auto& [name, tensor] : there.more) tensor = moved(tensor);
+  return there;
+}
+
 }  // namespace trireme

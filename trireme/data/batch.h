@@ -39,6 +39,9 @@ struct Batch {
   const at::Tensor& tensor(const std::string& name) const;
   // Samples [from, from + count) of the share, as views.
   Batch part(int64_t from, int64_t count) const;
+  // The same samples on a device. Copies to CUDA come from pinned memory, and nobody waits for
+  // them.
+  Batch on(at::Device device) const;
 };
 
 }  // namespace trireme

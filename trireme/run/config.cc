@@ -91,10 +91,6 @@ config::Rows rows_of(const Config*) {
                               .meaning = "The loss of a batch: cross_entropy, mse (mean squared "
                                          "error), or one that a programme registers.",
                               .choices = loss_names}),
-       config::row(&O::device, {.name = "device.name",
-                                .meaning = "The device that computes.",
-                                .choices = config::one_of({"cpu"}),
-                                .agreed = false}),
        config::part(&O::trainer), config::part(&O::world), config::part(&O::patience),
        config::part(&O::record),
        config::row(&O::expect,

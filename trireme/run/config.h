@@ -49,7 +49,6 @@ struct Config {
   // The registered metrics that evaluations compute, with commas between them; none: no others.
   std::string metrics = "none";
   std::string loss = kDefaultLoss;  // cross_entropy, mse, or one that was registered.
-  std::string device = "cpu";
   WorldOptions world;
   launch::Patience patience;
   RecordOptions record;

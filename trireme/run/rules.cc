@@ -88,6 +88,15 @@ void check_tensor_axis(const Config& config) {
                   "mesh.tensor=1, or optimizer.name=sgd, adam, adamw, rmsprop or adagrad");
 }
 
+void check_optimizer_on_device(const Config& config) {
+  if (config.trainer.device == "cpu" || !is_layerwise(config.optimizer)) return;
+  refuse_config(
+      fmt::format("device.name is {} and optimizer.name is {}, which has kernels for the "
+                  "CPU only",
+                  config.trainer.device, config.optimizer.name),
+      "device.name=cpu, or optimizer.name=sgd, adam, adamw, rmsprop or adagrad");
+}
+
 // Servers have parts of layers.
 void check_optimizer_of_servers(const Config& config) {
   if (config.trainer.ps.servers == 0 || !is_layerwise(config.optimizer)) return;
@@ -198,6 +207,7 @@ void check(const Config& config) {
   check_norms_of_shards(config);
   check_tensor_axis(config);
   check_optimizer_of_servers(config);
+  check_optimizer_on_device(config);
   check_tables(config);
   check_faults(config);
   check_expectations(config);

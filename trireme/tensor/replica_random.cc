@@ -1,22 +1,34 @@
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/library.h>
 #include <trireme/tensor/replica_random.h>
+#include <algorithm>
+#include <mutex>
 
 namespace trireme {
 namespace {
 
 thread_local at::Generator* current = nullptr;
 
+bool is_on_a_device(const c10::IValue& value) {
+  const auto is_one = [](at::Device device) { return !device.is_cpu() && !device.is_meta(); };
+  if (value.isTensor()) return value.toTensor().defined() && is_one(value.toTensor().device());
+  return value.isDevice() && is_one(value.toDevice());
+}
+
 // Fills in the thread's generator if the caller gave none, then runs the operation as usual.
 void with_generator(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto& arguments = op.schema().arguments();
   const size_t first = stack->size() - arguments.size();
+  // A device has a generator of its own.
+  const bool draws_on_host =
+      current != nullptr && std::none_of(stack->begin() + static_cast<std::ptrdiff_t>(first),
+                                         stack->end(), is_on_a_device);
   for (size_t i = 0; i < arguments.size(); ++i) {
     c10::IValue& value = (*stack)[first + i];
-    if (arguments[i].name() == "generator" && value.isNone() && current != nullptr)
-      value = *current;
+    if (arguments[i].name() == "generator" && value.isNone() && draws_on_host) value = *current;
   }
   const c10::impl::ExcludeDispatchKeyGuard once(kInterceptionKey);
   op.callBoxed(stack);
@@ -54,6 +66,15 @@ ReplicaRandom::~ReplicaRandom() { current = previous_; }
 ReplicaRandom::Mark ReplicaRandom::mark() const { return generator_.get_state(); }
 void ReplicaRandom::restore(const Mark& mark) { generator_.set_state(mark); }
 
-void ReplicaRandom::reseed(uint64_t seed) { generator_.set_current_seed(seed); }
+void ReplicaRandom::reseed(uint64_t seed) {
+  generator_.set_current_seed(seed);
+  if (!of_device_.defined()) return;
+  const std::lock_guard lock(of_device_.mutex());
+  of_device_.set_current_seed(seed);
+}
+
+void ReplicaRandom::draw_on(at::Device device) {
+  of_device_ = at::globalContext().defaultGenerator(device);
+}
 
 }  // namespace trireme

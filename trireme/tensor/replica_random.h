@@ -22,6 +22,9 @@ class ReplicaRandom {
   // Restarts the sequence. The Trainer reseeds before each step from (seed, step, rank): no
   // generator state has to be saved, and a resumed run draws the same numbers.
   void reseed(uint64_t seed);
+  // From now on reseed() restarts the default generator of this device too. Operations on a device
+  // draw from that one: the replica is the only one on it.
+  void draw_on(at::Device device);
 
   // A place in the sequence. A computation that is repeated from the same mark (recomputed
   // activations) draws the same numbers.
@@ -32,6 +35,7 @@ class ReplicaRandom {
  private:
   Interception interception_;
   at::Generator generator_;
+  at::Generator of_device_;  // Undefined on the CPU.
   at::Generator* previous_;
 };
 

@@ -5,6 +5,7 @@
 #include <ATen/ops/tensor.h>
 #include <torch/nn/module.h>
 
+#include <trireme/parallel/model_device.h>
 #include <trireme/plan/data_plan.h>
 #include <trireme/train/evaluate.h>
 #include <algorithm>
@@ -92,6 +93,7 @@ Evaluation evaluate(Engine& engine, const Model& model, const Job& job, const So
                     int64_t batch, at::ScalarType dtype, Group& group) {
   const at::NoGradGuard no_grad;
   model.module->eval();
+  const at::Device device = device_of(state_of(*model.module).parameters);
   const DataShare share = engine.data_share();
   const auto [first, last] = plan::DataPlan::share(source.size(), share.index, share.count);
   EvaluationSums sums(job);
@@ -104,11 +106,12 @@ Evaluation evaluate(Engine& engine, const Model& model, const Job& job, const So
       engine.evaluate_without_samples();
       continue;
     }
-    const Batch part = load(source, start, std::min(batch, last - start), dtype);
+    Batch part = load(source, start, std::min(batch, last - start), dtype);
     if (part.size() == 0) {
       engine.evaluate_without_samples();
       continue;
     }
+    if (!device.is_cpu()) part = part.on(device);
     const at::Tensor output = engine.evaluate(part);
     if (output.defined()) sums.add(output, part);
   }

@@ -62,7 +62,7 @@ void MetricSums::add(const at::Tensor& output, const Batch& part) {
               more.defined() ? fmt::format("[{}]", fmt::join(more.sizes(), ", ")) : "of no tensor",
               metric.size),
           "a tensor of one dimension with Metric::size elements");
-    sums.narrow(0, first, metric.size).add_(more.to(at::kDouble));
+    sums.narrow(0, first, metric.size).add_(more.to(at::kCPU, at::kDouble));
     first += metric.size;
   }
 }

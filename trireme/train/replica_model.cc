@@ -21,6 +21,11 @@ Model make_model_of(const ModelFactory& factory, plan::DType dtype, const std::s
   return model;
 }
 
+Model moved(Model model, at::Device device) {
+  if (!device.is_cpu()) model.module->to(device);
+  return model;
+}
+
 std::vector<int64_t> elements_of(const std::vector<NamedTensor>& tensors) {
   std::vector<int64_t> elements;
   for (const auto& [name, tensor] : tensors) elements.push_back(tensor.numel());
@@ -36,14 +41,17 @@ bool are_in_place(const std::vector<at::Tensor>& now, const std::vector<at::Tens
 
 }  // namespace
 
-ReplicaModel::ReplicaModel(const Job& job, const TrainerOptions& options, bool in_parts)
+ReplicaModel::ReplicaModel(const Job& job, const TrainerOptions& options, bool in_parts,
+                           at::Device device)
     : folder_(options.memory.folder_of_parameters()),
       random_(mix64(options.seed, uint64_t{0})),
       model_(in_parts ? make_in_parts(job, options)
-                      : make_model_of(job.model, options.dtype, folder_)),
+                      : moved(make_model_of(job.model, options.dtype, folder_), device)),
       tensors_(state_of(*model_.module)),
       first_elements_(elements_of(tensors_.parameters)),
-      elements_(std::reduce(first_elements_.begin(), first_elements_.end())) {}
+      elements_(std::reduce(first_elements_.begin(), first_elements_.end())) {
+  if (!device.is_cpu()) random_.draw_on(device);
+}
 
 // The factory runs again where a part of the model gets its values. The forward and the blocks
 // that count are those of the module that stays.

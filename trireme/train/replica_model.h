@@ -24,8 +24,10 @@ class ReplicaModel {
   ReplicaModel& operator=(const ReplicaModel&) = delete;
   // Makes the model. The initial weights are the same on every replica and under every strategy:
   // they are drawn from the seed alone and then converted.
-  // With `in_parts` its tensors have no memory before keep_only().
-  ReplicaModel(const Job& job, const TrainerOptions& options, bool in_parts);
+  // With `in_parts` its tensors have no memory before keep_only(). It is made on the CPU, and then
+  // moved to `device`.
+  ReplicaModel(const Job& job, const TrainerOptions& options, bool in_parts,
+               at::Device device = at::kCPU);
 
   const Model& model() const { return model_; }
   const ModuleState& tensors() const { return tensors_; }

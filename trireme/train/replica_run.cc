@@ -20,7 +20,7 @@ ReplicaRun::Impl::Impl(const ReplicaSetting& setting)
       options_(setting.options),
       strategy_(find_strategy(setting.options.strategy)),
       report_(setting),
-      model_(setting.job, setting.options, strategy_.features.divides),
+      model_(setting.job, setting.options, strategy_.features.divides, setting.device),
       listeners_(setting.options, report_, [&world = setting.world](monitor::Told told) {
         world.tell_event(std::move(told));
       }) {}

@@ -25,6 +25,7 @@ struct ReplicaSetting {
   monitor::PssSampler& pss;
   // True for the first replica of its process: it tells heartbeats the current phase.
   bool leads_worker = true;
+  at::Device device = at::kCPU;
 };
 
 // Used only by the thread that makes it. Model and progress live as long as this object,

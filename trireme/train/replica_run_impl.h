@@ -1,5 +1,6 @@
 // The parts of a ReplicaRun, and the order in which they work. Included by its sources alone.
 #pragma once
+#include <c10/core/DeviceGuard.h>
 #include <trireme/faults/injector.h>
 #include <trireme/parallel/own_pace.h>
 #include <trireme/train/course.h>
@@ -121,6 +122,9 @@ struct ReplicaRun::Impl {
   }
 
   const ReplicaSetting setting_;
+  // What names no number of a device, such as `cuda`, means this one on the replica's thread.
+  const c10::OptionalDeviceGuard current_{setting_.device.is_cpu() ? std::optional<at::Device>()
+                                                                   : setting_.device};
   World& world_;
   const TrainerOptions& options_;
   const Strategy strategy_;

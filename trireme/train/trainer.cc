@@ -8,6 +8,7 @@
 #include <trireme/parallel/engine.h>
 #include <trireme/train/lost_peer.h>
 #include <trireme/train/refuse.h>
+#include <trireme/train/replica_device.h>
 #include <trireme/train/replica_groups.h>
 #include <trireme/train/replica_run.h>
 #include <trireme/train/stop_signal.h>
@@ -176,6 +177,9 @@ Trainer::Trainer(World& world, TrainerOptions options)
   const ResolvedStrategy resolved = resolve_strategy(of_any_size, world_.workers());
   options_.strategy = resolved.name;
   options_.replicas = resolved.replicas_per_worker;
+  // Side tasks work on the CPU.
+  for (int replica = 0; replica < options_.replicas && world_.worker() >= 0; ++replica)
+    devices_.push_back(device_of_replica(options_, world_.identity(), replica));
   options_.batch = resolved.batch.global;
   options_.accumulate = static_cast<int>(resolved.batch.accumulate);
 }
@@ -217,7 +221,8 @@ Report Trainer::run(const Job& job, std::shared_ptr<const Source> train,
   const auto facts = facts_of(options_, job, *train, test.get());
   std::vector<ReplicaSetting> settings;
   for (int i = 0; i < options_.replicas; ++i)
-    settings.push_back({world_, options_, job, train, test, pss, settings.empty()});
+    settings.push_back({world_, options_, job, train, test, pss, settings.empty(),
+                        devices_[static_cast<size_t>(i)]});
   const auto publish = [&](ReplicaResult result) {
     Report report = std::move(result.report);
     report.samples_per_second =

@@ -80,6 +80,7 @@ class Trainer {
 
   World& world_;
   TrainerOptions options_;
+  std::vector<at::Device> devices_;  // By replica of this worker.
 };
 
 }  // namespace trireme

@@ -310,6 +310,12 @@ auto rows_of_run() {
                                             "one for each of data.threads.",
                                  .range = config::from_to(0, 1024),
                                  .agreed = false}),
+      config::row(&O::device,
+                  {.name = "device.name",
+                   .meaning = "The device that computes: cpu, cuda (each replica of a host takes "
+                              "the next one), cuda:1, or another device of LibTorch "
+                              "(docs/devices.md).",
+                   .agreed = false}),
       config::row(&O::threads,
                   {.name = "device.threads",
                    .meaning = "Threads of each replica; auto: cores / replicas of the host, at "

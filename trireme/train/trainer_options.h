@@ -82,6 +82,8 @@ struct TrainerOptions {
   // The type of parameters and data. With bfloat16 and float16, masters and
   // batch norms are float32.
   plan::DType dtype = plan::DType::float32;
+  // cpu, cuda (each replica of a host takes the next device), cuda:1, or another of LibTorch's.
+  std::string device = "cpu";
   // bfloat16 or float16: forward computes in it where that is safe. dtype must be float32.
   std::optional<plan::DType> autocast;
   // Loss scaling; on by itself with float16.

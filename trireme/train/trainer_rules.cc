@@ -183,6 +183,46 @@ void check_features(const TrainerOptions& o, const std::string& strategy) {
   require_axis("tensor", mesh.tensor);
 }
 
+void check_name_of_device(const std::string& name) {
+  const auto types = {"cpu", "cuda", "hpu", "mps", "mtia", "privateuseone", "xpu"};
+  const size_t colon = name.find(':');
+  const std::string index = colon == std::string::npos ? "0" : name.substr(colon + 1);
+  const bool is_known = std::ranges::find(types, name.substr(0, colon)) != types.end() &&
+                        !index.empty() && index.size() < 4 &&
+                        index.find_first_not_of("0123456789") == std::string::npos &&
+                        !name.starts_with("cpu:");
+  if (!is_known)
+    refuse_option(fmt::format("device.name is \"{}\", which is no device of LibTorch", name),
+                  "cpu, cuda, cuda:1 or xpu");
+}
+
+// Refuses what works on memory of the host.
+void check_device(const TrainerOptions& o, const ResolvedStrategy& resolved) {
+  if (o.device == "cpu") return;
+  const auto refuse_if = [&](bool is_on, const std::string& what, const std::string& remedy) {
+    if (is_on)
+      refuse_option(fmt::format("device.name is {} and {}", o.device, what),
+                    remedy + ", or device.name=cpu");
+  };
+  const auto can = plan::features_of(resolved.name);
+  refuse_if((can && (can->divides || can->servers)) || resolved.name == "central_storage",
+            fmt::format("strategy.name is {}, which trains on the CPU only", resolved.name),
+            "strategy.name=one_device, mirrored or multi_worker");
+  refuse_if(!o.memory.is_plain(),
+            fmt::format("memory.policy is {}, which plans memory of the host", o.memory.policy),
+            "memory.policy=none");
+  refuse_if(o.memory.offload != "none",
+            fmt::format("memory.offload is {}, which moves memory of the host", o.memory.offload),
+            "memory.offload=none");
+  refuse_if(o.autocast.has_value(),
+            fmt::format("train.precision is {}, which is autocast on the CPU", precision_text(o)),
+            "train.dtype=bfloat16 with float32 masters");
+  refuse_if(o.device.find(':') != std::string::npos && resolved.replicas_per_worker > 1,
+            fmt::format("a worker has {} replicas, and each takes a device of its own",
+                        resolved.replicas_per_worker),
+            fmt::format("device.name={}", o.device.substr(0, o.device.find(':'))));
+}
+
 // Parameters are there once, or the word would promise too much.
 void check_central_storage(const TrainerOptions& o, const std::string& strategy) {
   if (strategy == "central_storage" && !may_share_parameters(o))
@@ -264,6 +304,7 @@ void check(const TrainerOptions& options) {
   check_local_steps(options);
   check_virtual_shards(options);
   check_division(options);
+  check_name_of_device(options.device);
   if (options.early_stop.patience > 0 && options.evaluate_every == 0)
     refuse_option(fmt::format("early_stop.patience is {}, but train.evaluate_every is 0: only the "
                               "end is evaluated",
@@ -292,6 +333,7 @@ ResolvedStrategy resolve_strategy(const TrainerOptions& options, int workers, in
   resolved.workers = workers;
   resolved.replicas_per_worker = replicas_per_worker(options, resolved.name, cores);
   resolved.world_size = workers * resolved.replicas_per_worker;
+  check_device(options, resolved);
   const std::string replicas = fmt::format("{} replicas ({} workers x {})", resolved.world_size,
                                            workers, resolved.replicas_per_worker);
   const auto refuse_below = [&](const char* key, int64_t value, const char* rule) {

@@ -1,6 +1,5 @@
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
-#include <torch/cuda.h>
 #include <torch/version.h>
 
 #include <trireme/base/cores.h>
@@ -14,6 +13,7 @@
 #include <trireme/data/kinds/shipped_data.h>
 #include <trireme/membership/identity.h>
 #include <trireme/membership/launcher_table.h>
+#include <trireme/train/replica_device.h>
 #include <unistd.h>
 #include <sstream>
 
@@ -81,7 +81,11 @@ Json findings() {
        std::getenv("OMP_NUM_THREADS") ? std::getenv("OMP_NUM_THREADS") : "not set"},
       {"MKL_NUM_THREADS",
        std::getenv("MKL_NUM_THREADS") ? std::getenv("MKL_NUM_THREADS") : "not set"}};
-  json["devices"] = {{"cpu", true}, {"cuda", torch::cuda::is_available()}};
+  json["devices"] = {{"cpu", true}, {"cuda", devices_of(at::kCUDA) > 0}};
+  json["device_counts"] = Json::object();
+  for (const auto type : {at::kCUDA, at::kXPU, at::kMPS, at::kHPU, at::kMTIA, at::kPrivateUse1})
+    if (const int count = devices_of(type); count > 0)
+      json["device_counts"][c10::DeviceTypeName(type, /*lower_case=*/true)] = count;
   json["digits"] = digits_place();
   return json;
 }
@@ -106,7 +110,10 @@ int doctor(bool as_json) {
              json["threads"]["operators"].get<int>(),
              json["threads"]["OMP_NUM_THREADS"].get<std::string>(),
              json["threads"]["MKL_NUM_THREADS"].get<std::string>());
-  fmt::print("devices    cpu{}\n", json["devices"]["cuda"].get<bool>() ? ", cuda" : "");
+  std::string devices = "cpu";
+  for (const auto& [type, count] : json["device_counts"].items())
+    devices += fmt::format(", {} ({})", type, count.get<int>());
+  fmt::print("devices    {}\n", devices);
   fmt::print("digits     {}\n", json["digits"].get<std::string>());
   return 0;
 }

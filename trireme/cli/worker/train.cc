@@ -5,6 +5,8 @@
 #include <trireme/base/unix_time.h>
 #include <trireme/cli/run_readers.h>
 #include <trireme/cli/worker/commands.h>
+#include <trireme/comm/nccl/nccl_group.h>
+#include <trireme/membership/identity.h>
 #include <trireme/run/training.h>
 #include <trireme/train/report.h>
 #include <trireme/train/server_tasks.h>
@@ -40,6 +42,19 @@ void tell(const Report& report, World& world,
   for (const auto& sink : sinks) sink->take(end);
   world.tell_event({.rank = 0, .time = unix_seconds(), .event = end});
   if (arguments.json) fmt::print("{}\n", end.report.dump());
+}
+
+// GPUs speak with each other by NCCL, where it was compiled in. An elastic job cannot: NCCL does
+// not continue after a peer is lost.
+WorldOptions world_options_of(const Config& config) {
+  WorldOptions options = config.world;
+  const membership::Identity identity =
+      membership::resolve_identity(Environment::of_process());
+  const bool has_one_each = config.trainer.replicas == 1 || config.trainer.replicas == -1;
+  if (config.trainer.device == "cuda" && options.backend == "auto" && has_one_each &&
+      identity.workers > 1 && !identity.elastic && comm::nccl_is_compiled_in())
+    options.backend = "nccl";
+  return options;
 }
 
 // The scheduler of DMLC hosts the coordinator until all workers have ended.
@@ -83,7 +98,7 @@ int train(const WorkerTrainArguments& arguments) {
   // A stop may come before the first step, or while the report is written.
   const StopSignal until_the_end;
   const Config config = load_config(arguments.source);
-  World world = World::join(config.world);
+  World world = World::join(world_options_of(config));
   check_with_workers(config, world.workers());
   Training training = training_of(config);
   TrainerOptions& options = training.options;
