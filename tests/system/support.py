@@ -8,10 +8,12 @@ import re
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import tempfile
 import time
 import unittest
+import zlib
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN = pathlib.Path(os.environ.get("TRIREME_BIN", ROOT / "build" / "bin"))
@@ -101,6 +103,19 @@ class SystemTest(unittest.TestCase):
             relative = abs(losses[step] - reference[step]) / max(abs(reference[step]), 1e-30)
             self.assertLessEqual(relative, tolerance,
                                  f"step {step}: {losses[step]} and {reference[step]}")
+
+
+def png(pixels, width, height):
+    """An RGB file of rows of bytes, without a library."""
+    def chunk(kind, content):
+        body = kind + content
+        return struct.pack(">I", len(content)) + body + struct.pack(">I", zlib.crc32(body))
+
+    rows = b"".join(b"\0" + pixels[row * width * 3:(row + 1) * width * 3]
+                    for row in range(height))
+    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0,
+                                                             0, 0))
+            + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
 
 
 def processes_that_mention(text):

@@ -9,7 +9,7 @@ import unittest
 
 import yaml
 
-from support import ROOT, TRIREME, SystemTest
+from support import ROOT, TRIREME, SystemTest, png
 
 NAMES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "data/README.md")
 DOCUMENTS = [ROOT / name for name in NAMES] + sorted((ROOT / "docs").glob("*.md"))
@@ -74,6 +74,12 @@ class Documents(SystemTest):
                     continue
                 if "spec" in yaml.safe_load(text):  # It is a manifest of Kubernetes.
                     continue
+                # The images that a block names by their folders.
+                for path in re.findall(r"path: (photos/\w+)", text):
+                    (self.folder / path / "class").mkdir(parents=True, exist_ok=True)
+                    for i in range(256):
+                        image = self.folder / path / "class" / f"{i}.png"
+                        image.write_bytes(png(bytes(48), 4, 4))
                 file = self.folder / "block.yaml"
                 file.write_text(text)
                 code, out, err = self.run_to_end(TRIREME, "plan", file, "--workers", "1")

@@ -4,25 +4,8 @@ without a cache; records that are damaged; wrong stages."""
 import json
 import random
 import unittest
-import zlib
-import struct
 
-from support import TRIREME, SystemTest
-
-SIDE = 32
-
-
-def png(pixels, width, height):
-    """An RGB file of rows of bytes, without a library."""
-    def chunk(kind, content):
-        body = kind + content
-        return struct.pack(">I", len(content)) + body + struct.pack(">I", zlib.crc32(body))
-
-    rows = b"".join(b"\0" + pixels[row * width * 3:(row + 1) * width * 3]
-                    for row in range(height))
-    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0,
-                                                             0, 0))
-            + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
+from support import TRIREME, SystemTest, png
 
 
 def picture(label, width, height, numbers):

@@ -124,7 +124,8 @@ std::string about_kinds() {
 std::string paths_of_kinds() {
   std::vector<std::string> sentences;
   for (const DataKind& kind : shipped_kinds())
-    sentences.push_back(fmt::format("{}: {}", kind.name, kind.path));
+    sentences.push_back(
+        fmt::format("{}: {}{}", kind.name, kind.path, kind.path.ends_with('.') ? "" : "."));
   return fmt::format("{}", fmt::join(sentences, " "));
 }
 

@@ -19,7 +19,7 @@ config::Rows rows_of(const DataOptions*) {
                                 .choices = config::one_of({"characters", "bytes"}),
                                 .only_for = only_kinds_with("data.tokens")}),
        config::row(&O::block, {.name = "data.block",
-                               .meaning = "text: tokens in a sample.",
+                               .meaning = "text, tokens: tokens in a sample.",
                                .range = config::at_least(1),
                                .only_for = only_kinds_with("data.block")}),
        config::row(&O::images, {.name = "data.images",
@@ -53,12 +53,13 @@ config::Rows rows_of(const DataOptions*) {
                                "training set is held out.",
                     .only_for = only_kinds_with("data.test_path"),
                     .agreed = false}),
-       config::row(&O::stages,
-                   {.name = "data.stages",
-                    .meaning = "What happens to a sample between its file and its batch, with | "
-                               "between the stages or as a list (docs/input.md).",
-                    .only_for = only_kinds_with("data.stages"),
-                    .joins = " | "}),
+       config::row(
+           &O::stages,
+           {.name = "data.stages",
+            .meaning = "What happens to a sample between its file and its batch: a list of "
+                       "stages, or a text with a bar between them (docs/input.md).",
+            .only_for = only_kinds_with("data.stages"),
+            .joins = " | "}),
        config::row(&O::test_stages,
                    {.name = "data.test_stages",
                     .meaning = "The same for evaluations; empty: data.stages without the random "
