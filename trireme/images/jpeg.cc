@@ -71,7 +71,12 @@ class JpegDecoder {
     if (!layout.stands_alone) forget();
     scan_limit_ = {{watch_scans, 0, 0, 0, 0}, request.limits->jpeg_scans, false};
     if (!attempt(failure_.jump, [&] { begin(request); })) refuse(request);
-    prepare(request, into);
+    try {
+      prepare(request, into);
+    } catch (...) {
+      forget();  // Its header has been read, and the next file needs a decoder at its beginning.
+      throw;
+    }
     if (!attempt(failure_.jump, [&] { read(into); })) refuse(request);
     if (!layout.stands_alone) forget();
   }
@@ -129,10 +134,8 @@ void JpegDecoder::begin(const Request& request) {
 
 void JpegDecoder::prepare(const Request& request, Image& into) {
   // The budget was compared with the sizes of our own reading of the markers.
-  if (info_.image_height != request.header.height || info_.image_width != request.header.width) {
-    forget();
+  if (info_.image_height != request.header.height || info_.image_width != request.header.width)
     throw_corrupt("jpeg", "its markers can be read in two ways");
-  }
   const Crop& crop = request.crop;
   const auto by = static_cast<int64_t>(request.least ? 8 / info_.scale_num : 1);
   const auto ends_at = [by](int64_t full, JDIMENSION most) {
