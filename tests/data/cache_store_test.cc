@@ -12,7 +12,7 @@
 namespace trireme::data {
 namespace {
 
-constexpr int64_t kMegabyte = 1 << 20;
+constexpr int64_t kMegabyte = 1 << 20, kStamp = 77;
 
 // Sample i as bytes that its number gives.
 struct Made {
@@ -28,7 +28,7 @@ struct Made {
 
 bool holds(const CacheStore& store, int64_t index) {
   CachedSample found;
-  if (!store.find(index, found)) return false;
+  if (!store.find(index, kStamp, found)) return false;
   const Made made(index);
   EXPECT_EQ(found.height, 8);
   EXPECT_TRUE(std::ranges::equal(found.pixels, made.pixels)) << index;
@@ -39,19 +39,19 @@ bool holds(const CacheStore& store, int64_t index) {
 TEST(CacheStore, GivesBackWhatItGot) {
   const auto store = CacheStore::in_memory("key", 100, kMegabyte);
   EXPECT_FALSE(holds(*store, 3));
-  for (int64_t i = 0; i < 100; i += 2) store->add(i, Made(i).sample);
+  for (int64_t i = 0; i < 100; i += 2) store->add(i, kStamp, Made(i).sample);
   for (int64_t i = 0; i < 100; ++i) EXPECT_EQ(holds(*store, i), i % 2 == 0);
   EXPECT_EQ(store->stored(), 50);
   EXPECT_EQ(store->hits(), 50);
   EXPECT_FALSE(store->is_full());
   CachedSample none;
-  EXPECT_FALSE(store->find(-1, none));
-  EXPECT_FALSE(store->find(100, none));
+  EXPECT_FALSE(store->find(-1, kStamp, none));
+  EXPECT_FALSE(store->find(100, kStamp, none));
 }
 
 TEST(CacheStore, WhatDoesNotFitStaysOut) {
   const auto store = CacheStore::in_memory("key", 1000, 20'000);
-  for (int64_t i = 0; i < 1000; ++i) store->add(i, Made(i).sample);
+  for (int64_t i = 0; i < 1000; ++i) store->add(i, kStamp, Made(i).sample);
   EXPECT_TRUE(store->is_full());
   EXPECT_GT(store->stored(), 50);
   EXPECT_LE(store->bytes(), 20'300);
@@ -67,7 +67,7 @@ TEST(CacheStore, ThreadsAddTheSameSamples) {
   for (int t = 0; t < 4; ++t)
     threads.emplace_back([&store, t] {
       for (int64_t i = 0; i < 500; ++i)
-        store->add((i * 7 + t * 13) % 500, Made((i * 7 + t * 13) % 500).sample);
+        store->add((i * 7 + t * 13) % 500, kStamp, Made((i * 7 + t * 13) % 500).sample);
     });
   threads.clear();
   for (int64_t i = 0; i < 500; ++i) EXPECT_TRUE(holds(*store, i));
@@ -78,7 +78,7 @@ TEST(CacheStore, ALaterJobFindsItOnTheDisk) {
   const Folder folder;
   {
     const auto store = CacheStore::on_disk(folder.path(), "one", 10, kMegabyte);
-    for (int64_t i = 0; i < 5; ++i) store->add(i, Made(i).sample);
+    for (int64_t i = 0; i < 5; ++i) store->add(i, kStamp, Made(i).sample);
   }
   const auto again = CacheStore::on_disk(folder.path(), "one", 10, kMegabyte);
   for (int64_t i = 0; i < 10; ++i) EXPECT_EQ(holds(*again, i), i < 5);
@@ -90,31 +90,57 @@ TEST(CacheStore, ADamagedSampleIsNotThere) {
   const Folder folder;
   {
     const auto store = CacheStore::on_disk(folder.path(), "one", 10, kMegabyte);
-    for (int64_t i = 0; i < 3; ++i) store->add(i, Made(i).sample);
+    for (int64_t i = 0; i < 3; ++i) store->add(i, kStamp, Made(i).sample);
   }
   const auto path = folder.path() / "one.cache";
   std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
-  file.seekp(4096 + 80 + 24 + 10);  // In the first sample, behind head and table.
+  file.seekp(4096 + 80 + 40 + 10);  // In the first sample, behind head and table.
   file.put(99);
   file.close();
   const auto again = CacheStore::on_disk(folder.path(), "one", 10, kMegabyte);
   EXPECT_FALSE(holds(*again, 0));
   EXPECT_TRUE(holds(*again, 1));
-  again->add(0, Made(0).sample);
+  again->add(0, kStamp, Made(0).sample);
   EXPECT_TRUE(holds(*again, 0));
+}
+
+TEST(CacheStore, ASampleOfAnOlderFileIsNotThere) {
+  const auto store = CacheStore::in_memory("key", 10, kMegabyte);
+  store->add(3, kStamp - 1, Made(4).sample);
+  EXPECT_FALSE(holds(*store, 3));
+  store->add(3, kStamp, Made(3).sample);
+  EXPECT_TRUE(holds(*store, 3));
+}
+
+// As a power cut may leave it: the table is newer than the head.
+TEST(CacheStore, SpaceOfASampleIsNotGivenTwice) {
+  const Folder folder;
+  {
+    const auto store = CacheStore::on_disk(folder.path(), "one", 10, kMegabyte);
+    for (int64_t i = 0; i < 3; ++i) store->add(i, kStamp, Made(i).sample);
+  }
+  const auto path = folder.path() / "one.cache";
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  const uint64_t begin = 4096 + 80;
+  file.seekp(16 + 64 + 2 * sizeof(uint64_t));
+  file.write(reinterpret_cast<const char*>(&begin), sizeof begin);
+  file.close();
+  const auto again = CacheStore::on_disk(folder.path(), "one", 10, kMegabyte);
+  again->add(5, kStamp, Made(5).sample);
+  for (const int64_t i : {0, 1, 2, 5}) EXPECT_TRUE(holds(*again, i)) << i;
 }
 
 TEST(CacheStore, AFileThatWasCutIsMadeAnew) {
   const Folder folder;
   const auto path = folder.path() / "one.cache";
   const auto store = CacheStore::on_disk(folder.path(), "one", 10, kMegabyte);
-  store->add(0, Made(0).sample);
+  store->add(0, kStamp, Made(0).sample);
   std::filesystem::resize_file(path, 50);
   EXPECT_FALSE(holds(*store, 0));  // No SIGBUS.
-  store->add(1, Made(1).sample);
+  store->add(1, kStamp, Made(1).sample);
   const auto again = CacheStore::on_disk(folder.path(), "one", 10, kMegabyte);
   EXPECT_FALSE(holds(*again, 0));
-  again->add(0, Made(0).sample);
+  again->add(0, kStamp, Made(0).sample);
   EXPECT_TRUE(holds(*again, 0));
   folder.write("two.cache", std::string(10'000, 'x'));
   EXPECT_FALSE(holds(*CacheStore::on_disk(folder.path(), "two", 10, kMegabyte), 0));
@@ -127,7 +153,7 @@ TEST(CacheStore, AKilledProcessLeavesItWhole) {
   const pid_t child = fork();
   if (child == 0) {
     const auto same = CacheStore::in_memory("shared", 20'000, 16 * kMegabyte);
-    for (int64_t i = 0;; ++i) same->add(i % 20'000, Made(i % 20'000).sample);
+    for (int64_t i = 0;; ++i) same->add(i % 20'000, kStamp, Made(i % 20'000).sample);
   }
   while (store->stored() < 200) std::this_thread::yield();
   kill(child, SIGKILL);
@@ -138,8 +164,8 @@ TEST(CacheStore, AKilledProcessLeavesItWhole) {
   int64_t held = 0;
   for (int64_t i = 0; i < 20'000; ++i) held += holds(*store, i) ? 1 : 0;
   EXPECT_GE(held, store->stored());
-  store->add(19'999, Made(19'999).sample);
-  other->add(1, Made(1).sample);
+  store->add(19'999, kStamp, Made(19'999).sample);
+  other->add(1, kStamp, Made(1).sample);
   EXPECT_TRUE(holds(*store, 19'999) || store->is_full());
   EXPECT_TRUE(holds(*other, 1));
 }

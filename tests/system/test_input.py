@@ -5,7 +5,7 @@ import json
 import random
 import unittest
 
-from support import TRIREME, SystemTest, png
+from support import ROOT, TRIREME, SystemTest, png
 
 
 def picture(label, width, height, numbers):
@@ -121,6 +121,13 @@ train: {{epochs: 6, dtype: float64}}
         self.assertEqual([stage["name"] for stage in figures["stages"]],
                          ["read", "decode+random_resized_crop", "flip", "colour_jitter",
                           "normalise"])
+
+    def test_the_example_takes_these_images(self):
+        example = ROOT / "examples" / "images.yaml"
+        code, out, err = self.run_to_end(TRIREME, "plan", example, "--set",
+                                         f"data.path={self.images}", "--set", "data.batch=16")
+        self.assertEqual(code, 0, out + err)
+        self.assertIn("random_crop(32, 4)", out)
 
     def refused(self, *settings, parts):
         words = [word for setting in settings for word in ("--set", setting)]

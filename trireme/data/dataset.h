@@ -28,6 +28,8 @@ struct Dataset {
   // samples (records::Reader::blocks()); empty: one block.
   std::vector<int64_t> train_blocks;
   InputSpec input;
+  // The targets are values, for which a loss such as mse is needed, and not classes.
+  bool has_values = false;
   // The samples of the file that each part holds; empty if the data has a test part of its own.
   plan::Split split;
   // What the kind has read. Only the kind's own sources (data/source_makers.h) look into it.

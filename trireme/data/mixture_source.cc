@@ -17,6 +17,7 @@ MixtureSource::MixtureSource(std::vector<std::shared_ptr<const Source>> sources,
   const auto& sizes = mixture_->options().sources;
   if (sizes.size() != sources_.size())
     refuse(fmt::format("{} sources for the {} of the plan", sources_.size(), sizes.size()));
+  for (const auto& source : sources_) require_single_samples(source.get(), "mixture");
   for (size_t i = 0; i < sizes.size(); ++i)
     if (!sources_[i] || sources_[i]->size() != sizes[i].samples)
       refuse(fmt::format("source {} has {} samples, and {} in the plan", sizes[i].name,

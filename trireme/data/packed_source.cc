@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <trireme/base/error.h>
+#include <trireme/base/hash.h>
 #include <algorithm>
 #include <numeric>
 #include <utility>
@@ -25,6 +26,7 @@ PackedSource::PackedSource(std::shared_ptr<const Source> documents,
                            std::shared_ptr<const plan::Packing> packing, int64_t padding)
     : documents_(std::move(documents)), packing_(std::move(packing)), padding_(padding) {
   if (!documents_ || !packing_) refuse_document("there are no documents, or no plan of the packs");
+  require_single_samples(documents_.get(), "packing");
   if (documents_->size() != packing_->documents())
     refuse_document(fmt::format("{} documents, and {} in the plan", documents_->size(),
                                 packing_->documents()));
@@ -42,7 +44,9 @@ Example PackedSource::get(const Draw& draw) const {
   at::Tensor documents = at::full({size}, -1, at::kLong);
   int64_t place = 0, number = 0;
   for (const auto& [document, from, count] : parts_of(draw.index)) {
-    const at::Tensor read = documents_->get({document, draw.epoch, draw.seed}).data;
+    const at::Tensor read =
+        documents_->get({document, draw.epoch, mix64(draw.seed, static_cast<uint64_t>(document))})
+            .data;
     if (!read.defined() || read.dim() != 1 || read.is_floating_point() ||
         read.size(0) < from + count)
       refuse_document(fmt::format(

@@ -68,6 +68,15 @@ Example Source::get_kept(const Draws& draws, std::vector<size_t>&) const {
   return get_batch(draws);
 }
 
+void require_single_samples(const Source* source, const char* user) {
+  if (!source || (!source->leaves_out() && !source->mixes_batches())) return;
+  throw Error(ErrorCode::unsupported, "data",
+              fmt::format("{}: a source {}", user,
+                          source->mixes_batches() ? "mixes the samples of a batch"
+                                                  : "may leave samples out"),
+              "sources without filter, mixup, cutmix and data.on_bad_record=skip");
+}
+
 ImageSource::ImageSource(data::ImageTable table)
     : ImageSource(std::make_shared<const data::ImageTable>(std::move(table))) {}
 

@@ -74,12 +74,19 @@ class Source {
   // in `draws` of the others are added to `left_out`, in ascending order.
   virtual Example get_kept(const Draws& draws, std::vector<size_t>& left_out) const;
 
+  // True for a source that mixes the samples of a batch (Draws::before): its get() does not.
+  virtual bool mixes_batches() const { return false; }
+
   // The work of its stages so far, for the report of a run. Empty: the loader measures the source
   // as one stage.
   virtual std::vector<data::StageUse> stage_use() const { return {}; }
   // The samples that it has left out because their records could not be read.
   virtual int64_t bad_records() const { return 0; }
 };
+
+// Throws Error(unsupported) if `source` leaves samples out, or mixes those of a batch: `user`
+// takes samples one by one.
+void require_single_samples(const Source* source, const char* user);
 
 // Images as float tensors of shape [channels, height, width] in 0..1 (pixel / scale). Targets are
 // int64 scalars.

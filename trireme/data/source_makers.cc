@@ -30,8 +30,10 @@ Sources record_sources(const Dataset& data) {
       .bad_records = {.skip = options.on_bad_record == "skip", .most = options.bad_records},
       .classes = parts.classes,
       .cache_bytes = options.cache_bytes,
-       .cache_dir = records::index_folder(options.cache_dir)};
+      .cache_dir = records::index_folder(options.cache_dir)};
   PipelineOptions train = each, test = each;
+  train.part = options.path;
+  test.part = data.split.test.empty() ? options.test_path : options.path;
   train.stages = parts.train_stages, train.subset = parts.train_subset;
   test.stages = parts.test_stages, test.subset = parts.test_subset;
   Sources sources{make_pipeline(parts.train, std::move(train)), nullptr};

@@ -5,6 +5,7 @@
 #include <trireme/plan/bucketing.h>
 #include <trireme/plan/keyed_order.h>
 #include <algorithm>
+#include <mutex>
 
 namespace trireme::plan {
 
@@ -27,7 +28,12 @@ std::vector<int64_t> batched_by_length(std::vector<int64_t> samples, const Lengt
     }
   };
   std::vector<Item> items(samples.size());
-  for (size_t i = 0; i < samples.size(); ++i) items[i] = {options.length(samples[i]), i};
+  {
+    // Replicas of one process share the function.
+    static std::mutex mutex;
+    const std::lock_guard lock(mutex);
+    for (size_t i = 0; i < samples.size(); ++i) items[i] = {options.length(samples[i]), i};
+  }
   std::sort(items.begin(), items.end());
 
   const auto batch = static_cast<size_t>(options.batch);

@@ -66,6 +66,12 @@ FileIdentity DataFile::identity() const {
           .digest = digest_of(marks)};
 }
 
+int64_t time_of_file(const std::filesystem::path& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) return 0;
+  return status.st_mtim.tv_sec * 1'000'000'000 + status.st_mtim.tv_nsec;
+}
+
 std::string digest_of(std::span<const std::byte> bytes) {
   std::string text;
   for (const std::byte byte : checkpoint::digest_of_piece(bytes))

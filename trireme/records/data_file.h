@@ -39,6 +39,9 @@ class DataFile {
   int64_t mtime_ns_ = 0;
 };
 
+// The time of the newest change of a file in ns; 0 if there is no such file.
+int64_t time_of_file(const std::filesystem::path& path);
+
 // 32 hexadecimal digits of XXH3 (128 bits).
 std::string digest_of(std::span<const std::byte> bytes);
 std::string digest_of(std::string_view text);

@@ -28,7 +28,10 @@ IndexedReader::IndexedReader(std::shared_ptr<const Shards> shards,
     : shards_(std::move(shards)),
       index_(std::move(index)),
       fields_(std::move(fields)),
-      blocks_(blocks_of_entries(index_->entries(), *shards_)) {}
+      blocks_(blocks_of_entries(index_->entries(), *shards_)) {
+  for (size_t file = 0; file < shards_->count(); ++file)
+    stamps_.push_back(time_of_file(shards_->path(file)));
+}
 
 Entry IndexedReader::entry_of(int64_t index) const {
   require_record(index, size());

@@ -18,6 +18,7 @@ class IndexedReader : public Reader {
   std::vector<int64_t> blocks() const override { return blocks_; }
   std::optional<int64_t> label(int64_t index) const override;
   std::optional<int64_t> length(int64_t index) const override;
+  int64_t stamp(int64_t index) const override { return stamps_[entry_of(index).file]; }
 
  protected:
   // Fills the fields of a record that was cleared. Throws Damage.
@@ -34,6 +35,7 @@ class IndexedReader : public Reader {
   std::shared_ptr<const Index> index_;
   std::vector<FieldSpec> fields_;
   std::vector<int64_t> blocks_;
+  std::vector<int64_t> stamps_;  // Of the files.
 };
 
 // Throws Error(invalid_argument) unless `index` is in 0..size-1.

@@ -73,6 +73,9 @@ class Reader {
   virtual std::vector<int64_t> blocks() const { return {size()}; }
   // What is known of a record without reading it.
   virtual std::optional<int64_t> label(int64_t) const { return std::nullopt; }
+  // A number that differs if the file of the record was written anew: its time. Unlike content(),
+  // it sees every change; for what is kept of a record elsewhere.
+  virtual int64_t stamp(int64_t) const { return 0; }
   // The length by which texts are packed and bucketed: tokens, characters or bytes.
   virtual std::optional<int64_t> length(int64_t) const { return std::nullopt; }
   // The names of the labels 0, 1, ...; empty if they have none.

@@ -16,7 +16,14 @@ Dataset read_data(const Config& config) {
     throw Error(ErrorCode::invalid_argument, "config",
                 fmt::format("data.name is \"{}\", and no data set has this name", name),
                 fmt::format("{}", fmt::join(data::data_sets(), ", ")));
-  return kind->read(config.data);
+  Dataset data = kind->read(config.data);
+  if (data.has_values && config.loss == kDefaultLoss)
+    throw Error(ErrorCode::invalid_argument, "config",
+                fmt::format("loss.name is {}, which is for classes, and the targets of this data "
+                            "set are values",
+                            config.loss),
+                "loss.name=mse, or data.target: a field of whole numbers");
+  return data;
 }
 
 void identify_data(Json& keys, const Config& config, const Dataset& data) {

@@ -79,7 +79,8 @@ class ClassCounter {
       check_labels();
       return options_.classes;
     }
-    if (const auto names = reader_.class_names(); !names.empty()) return std::ssize(names);
+    if (const auto names = reader_.class_names(); !names.empty() && is_of_index())
+      return std::ssize(names);
     return most_label() + 1;
   }
 
@@ -96,19 +97,35 @@ class ClassCounter {
     return count;
   }
 
-  // Of an index that knows labels. Others are read once.
+  // Whether the reader's labels are those of the target.
+  bool is_of_index() const { return fields_.target == "label" || fields_.target == "cls"; }
+
+  // Of an index that knows labels. Others are read once. -1: the record cannot be read, and is
+  // left out later.
   int64_t label_of(int64_t index, records::Record& record) const {
-    if (fields_.target == "label")
+    if (is_of_index())
       if (const auto label = reader_.label(index)) return *label;
-    reader_.read(index, record);
-    const records::Field& target = record.at(fields_.target);
-    std::vector<int64_t> numbers(static_cast<size_t>(count_of(target)));
-    copy_numbers(target, numbers.data());
-    return numbers.empty() ? 0 : *std::ranges::max_element(numbers);
+    const std::vector<int64_t> numbers = numbers_of(index, fields_.target, record);
+    return numbers.empty() ? -1 : *std::ranges::max_element(numbers);
+  }
+
+  std::vector<int64_t> numbers_of(int64_t index, const std::string& name,
+                                  records::Record& record) const {
+    try {
+      reader_.read(index, record);
+      const records::Field* const field = record.find(name);
+      if (!field || field->encoded) return {};
+      std::vector<int64_t> numbers(static_cast<size_t>(count_of(*field)));
+      copy_numbers(*field, numbers.data());
+      return numbers;
+    } catch (const Error&) {
+      if (options_.on_bad_record != "skip") throw;
+      return {};
+    }
   }
 
   void check_labels() const {
-    if (fields_.target != "label" || reader_.size() == 0 || !reader_.label(0)) return;
+    if (!is_of_index() || reader_.size() == 0 || !reader_.label(0)) return;
     for (int64_t i = 0; i < reader_.size(); ++i) check_label(reader_.label(i).value_or(0), i);
   }
 
@@ -128,7 +145,7 @@ class ClassCounter {
     int64_t most = -1;
     for (int64_t i = 0; i < reader_.size(); ++i) {
       const int64_t label = label_of(i, record);
-      check_label(label, i);
+      if (label != -1 || options_.on_bad_record != "skip") check_label(label, i);
       most = std::max(most, label);
     }
     return most;
@@ -136,15 +153,10 @@ class ClassCounter {
 
   int64_t most_token() const {
     records::Record record;
-    std::vector<int64_t> numbers;
     int64_t most = 0;
-    for (int64_t i = 0; i < reader_.size(); ++i) {
-      reader_.read(i, record);
-      const records::Field& tokens = record.at(fields_.tokens);
-      numbers.resize(static_cast<size_t>(count_of(tokens)));
-      copy_numbers(tokens, numbers.data());
-      for (const int64_t number : numbers) most = std::max(most, number);
-    }
+    for (int64_t i = 0; i < reader_.size(); ++i)
+      for (const int64_t number : numbers_of(i, fields_.tokens, record))
+        most = std::max(most, number);
     return most;
   }
 
@@ -188,23 +200,47 @@ std::vector<int64_t> blocks_of(const records::Reader& reader, const std::vector<
   return kept;
 }
 
+// Types may differ, because those of text files are found by their values; but classes are whole,
+// and values are not.
 void require_same_fields(const records::Reader& train, const records::Reader& test,
-                         const DataOptions& options) {
-  const auto describe = [](const records::Reader& reader) {
+                         const FieldChoice& fields, const DataOptions& options) {
+  const auto describe = [&](const records::Reader& reader) {
     std::string text;
-    for (const records::FieldSpec& field : reader.fields())
-      text += fmt::format("{}{} {}", text.empty() ? "" : ", ", field.name,
-                          field.encoded ? "bytes" : plan::to_string(field.dtype));
+    for (const records::FieldSpec& field : reader.fields()) {
+      text += fmt::format("{}{}", text.empty() ? "" : ", ", field.name);
+      if (field.encoded) text += " (encoded)";
+      if (field.name == fields.target) text += is_whole(field.dtype) ? " (classes)" : " (values)";
+      if (!field.encoded && field.shape && !field.shape->empty())
+        text += fmt::format(" [{}]", fmt::join(*field.shape, ", "));
+    }
     return text;
   };
   if (describe(train) == describe(test) && train.class_names() == test.class_names()) return;
-  throw Error(
-      ErrorCode::invalid_argument, "data",
-      fmt::format("data.test_path, {}, has records of {} and {} classes, and data.path has "
-                  "{} and {} classes",
-                  options.test_path, describe(test), test.class_names().size(), describe(train),
-                  train.class_names().size()),
-      "a test part of the same data set");
+  throw Error(ErrorCode::invalid_argument, "data",
+              fmt::format("data.test_path, {}, has records of {} and {} named classes, and "
+                          "data.path has {} and {} named classes",
+                          options.test_path, describe(test), test.class_names().size(),
+                          describe(train), train.class_names().size()),
+              "a test part of the same data set");
+}
+
+// Targets that are values and not classes. Mixed samples have probabilities of classes.
+bool has_values(const records::Reader& reader, const FieldChoice& fields, const Stages& stages) {
+  for (const records::FieldSpec& field : reader.fields())
+    if (field.name == fields.target && is_whole(field.dtype)) return false;
+  for (const Stage& stage : stages)
+    if (stage.form->is_of_batch) return false;
+  return fields.tokens.empty();
+}
+
+void refuse_mixed_tests(const Stages& stages) {
+  for (const Stage& stage : stages)
+    if (stage.form->is_of_batch)
+      throw Error(ErrorCode::invalid_argument, "data",
+                  fmt::format("data.test_stages: {} mixes samples, and an evaluation judges each "
+                              "one",
+                              stage.form->name),
+                  "data.test_stages without it");
 }
 
 }  // namespace
@@ -262,11 +298,12 @@ Dataset read_record_set(const DataOptions& options) {
   const FieldChoice fields = choose_fields(train.fields(), {options.inputs, options.target});
   check_forms("data.stages", parts.train_stages, first_form(fields, parts.train_stages));
   check_forms("data.test_stages", parts.test_stages, first_form(fields, parts.test_stages));
+  refuse_mixed_tests(parts.test_stages);
 
   Dataset data;
   data.content = train.content();
   if (parts.test) {
-    require_same_fields(train, *parts.test, options);
+    require_same_fields(train, *parts.test, fields, options);
     data.test_content = parts.test->content();
   } else {
     hold_out_records(options, !fields.tokens.empty(), train.size(), parts, data);
@@ -279,7 +316,10 @@ Dataset read_record_set(const DataOptions& options) {
                                    : 0;
   data.train_blocks = blocks_of(train, parts.train_subset);
   if (!parts.test) parts.test = parts.train;
-  data.input = {shape_of_samples(train, fields, parts.train_stages), parts.classes};
+  data.input = {
+      shape_of_samples(train, fields, parts.train_stages, options.on_bad_record == "skip"),
+      parts.classes};
+  data.has_values = has_values(train, fields, parts.train_stages);
   data.samples = std::move(parts);
   require_training_samples(data);
   return data;

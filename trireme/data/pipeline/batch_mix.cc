@@ -68,21 +68,23 @@ Example BatchMix::run(const Draws& draws, std::vector<size_t>& left_out, const L
                               static_cast<uint64_t>(draws.consumed)));
   const auto which = static_cast<size_t>(random.below(std::ssize(stages_)));
   const images::Mix mix = draw_mix(stages_[which], loaded.data, random);
-  if (missing.empty()) {
-    // A batch is rolled by one: the first row is only the neighbour of the second.
-    at::Tensor data = loaded.data;
-    images::mix_samples(data, mix);
-    const at::Tensor targets = images::mix_targets(loaded.target, classes_, mix);
-    const int64_t rows = data.size(0) - 1;
-    return {data.narrow(0, 1, rows), targets.narrow(0, 1, rows)};
-  }
+  // A batch is rolled by one, so a row that only stands before another one is cut off.
+  const auto mixed = [&](const std::function<at::Tensor(const at::Tensor&)>& pick,
+                         const std::function<at::Tensor(const at::Tensor&)>& own) {
+    at::Tensor data = pick(loaded.data);
+    if (data.size(0) > 0) images::mix_samples(data, mix);
+    Example batch{own(data), own(images::mix_targets(pick(loaded.target), classes_, mix))};
+    for (const auto& [name, tensor] : loaded.more) batch.more.emplace(name, own(pick(tensor)));
+    return batch;
+  };
+  if (missing.empty())
+    return mixed([](const at::Tensor& rows) { return rows; },
+                 [](const at::Tensor& rows) { return rows.narrow(0, 1, rows.size(0) - 1); });
   const at::Tensor pairs =
       at::tensor(pairs_of(all.indices.size(), missing, left_out).pairs, at::kLong);
-  at::Tensor data = loaded.data.index_select(0, pairs);
-  if (data.size(0) > 0) images::mix_samples(data, mix);
-  const at::Tensor targets =
-      images::mix_targets(loaded.target.index_select(0, pairs), classes_, mix);
-  return {data.slice(0, 1, std::nullopt, 2), targets.slice(0, 1, std::nullopt, 2)};
+  return mixed(
+      [&](const at::Tensor& rows) { return rows.index_select(0, pairs); },
+      [](const at::Tensor& rows) { return rows.slice(0, 1, std::nullopt, 2).contiguous(); });
 }
 
 }  // namespace trireme::data

@@ -8,16 +8,18 @@
 #include <fmt/format.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <xxhash.h>
 
 #include <trireme/base/error.h>
 #include <trireme/base/files.h>
 #include <trireme/base/log.h>
 #include <trireme/data/pipeline/cache_store.h>
+#include <trireme/records/network_files.h>
 #include <unistd.h>
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
+#include <cstddef>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
@@ -72,12 +74,19 @@ struct CacheStore::Header {
   char key[kKeyBytes];
   uint64_t samples, limit;  // The limit is the end of the space for samples, from the beginning.
   std::atomic<uint64_t> next, stored;
+  std::atomic<uint64_t> provided;  // Memory is there up to this byte.
   std::atomic<uint64_t> full;
 };
 
 struct CacheStore::EntryHead {
   uint32_t height, width, channels, target_bytes;
-  uint64_t digest;  // Of pixels and target; only in files.
+  int64_t index, stamp;
+  uint64_t digest;  // Of the numbers above, pixels and target; only in files.
+
+  uint64_t digest_with(const std::byte* content, size_t bytes) const {
+    const uint64_t seed = XXH3_64bits(this, offsetof(EntryHead, digest));
+    return XXH3_64bits_withSeed(content, bytes, seed);
+  }
 };
 
 size_t CacheStore::table_bytes(int64_t samples) {
@@ -102,7 +111,9 @@ bool CacheStore::begin(const std::string& key, int64_t samples, int64_t limit_by
   std::memcpy(name, key.data(), std::min(key.size(), kKeyBytes));
   if (std::memcmp(head.magic, kMagic, sizeof kMagic) == 0) {
     return std::memcmp(head.key, name, kKeyBytes) == 0 &&
-           head.samples == static_cast<uint64_t>(samples) && head.limit <= memory_.bytes();
+           head.samples == static_cast<uint64_t>(samples) && head.limit <= memory_.bytes() &&
+           head.limit >= kHeadBytes + table_bytes(samples) &&
+           head.next >= kHeadBytes + table_bytes(samples);
   }
   if (std::any_of(memory_.data(), memory_.data() + sizeof(Header),
                   [](std::byte byte) { return byte != std::byte{0}; }))
@@ -112,6 +123,7 @@ bool CacheStore::begin(const std::string& key, int64_t samples, int64_t limit_by
   const uint64_t begin = kHeadBytes + table_bytes(samples);
   head.limit = std::min<uint64_t>(memory_.bytes(), begin + static_cast<uint64_t>(limit_bytes));
   head.next = begin;
+  head.provided = begin;
   std::memcpy(head.magic, kMagic, sizeof kMagic);
   return true;
 }
@@ -152,6 +164,12 @@ std::shared_ptr<CacheStore> CacheStore::on_disk(const fs::path& folder, const st
   for (int tries = 0; tries < 2; ++tries) {
     Descriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
     if (!file) refuse(std::strerror(errno));
+    struct statfs system {};
+    if (::fstatfs(file.get(), &system) == 0)
+      if (const auto name = records::network_file_system(static_cast<long>(system.f_type));
+          !name.empty())
+        refuse(fmt::format("it is on a network file system ({}), on which hosts would share it",
+                           name));
     const FileLock lock(file.get());
     const uint64_t bytes = kHeadBytes + table_bytes(samples) +
                            static_cast<uint64_t>(std::max<int64_t>(0, limit_bytes));
@@ -169,7 +187,13 @@ std::shared_ptr<CacheStore> CacheStore::on_disk(const fs::path& folder, const st
           net::SharedMemory::open(std::move(mapped), "the cache of samples", folder.string()),
           samples, true));
       store->memory_.reserve(0, kHeadBytes + table_bytes(samples));
-      if (store->begin(key, samples, limit_bytes)) return store;
+      if (store->begin(key, samples, limit_bytes)) {
+        const uint64_t end = store->end_of_samples();
+        uint64_t next = store->header().next.load();
+        while (next < end && !store->header().next.compare_exchange_weak(next, end)) continue;
+        store->header().full = 0;  // There may be space again.
+        return store;
+      }
     }
     log_warning("the cache {} is damaged, and is made anew", path.string());
     // Processes that use the old file keep it.
@@ -187,20 +211,22 @@ bool CacheStore::is_intact() const {
          static_cast<uint64_t>(facts.st_size) >= memory_.bytes();
 }
 
-bool CacheStore::find(int64_t index, CachedSample& sample) const {
+bool CacheStore::find(int64_t index, int64_t stamp, CachedSample& sample) const {
   if (index < 0 || index >= samples_ || !is_intact()) return false;
   const uint64_t at = slot(index).load(std::memory_order_acquire);
   const Header& head = header();
   const uint64_t begin = kHeadBytes + table_bytes(samples_);
-  if (at < begin || at > head.limit - sizeof(EntryHead)) return false;
+  if (at < begin || head.limit < begin + sizeof(EntryHead) || at > head.limit - sizeof(EntryHead))
+    return false;
   EntryHead entry;
   std::memcpy(&entry, memory_.data() + at, sizeof entry);
+  if (entry.index != index || entry.stamp != stamp) return false;
   const uint64_t pixels = uint64_t{entry.height} * entry.width * entry.channels;
   const uint64_t room = head.limit - at - sizeof entry;
   if (pixels > room || entry.target_bytes > room - pixels) return false;
   const std::byte* const content = memory_.data() + at + sizeof entry;
   const size_t content_bytes = static_cast<size_t>(pixels) + entry.target_bytes;
-  if (is_file_ && XXH3_64bits(content, content_bytes) != entry.digest) return false;
+  if (is_file_ && entry.digest_with(content, content_bytes) != entry.digest) return false;
   sample = {entry.height,
             entry.width,
             entry.channels,
@@ -210,51 +236,73 @@ bool CacheStore::find(int64_t index, CachedSample& sample) const {
   return true;
 }
 
-// Provides memory up to `end`, in whole pieces.
-bool CacheStore::provide(uint64_t end) {
-  uint64_t known = provided_.load(std::memory_order_relaxed);
+// Provides memory for [from, end) in whole pieces. Whoever needs a piece first provides it; twice
+// does no harm.
+bool CacheStore::provide(uint64_t from, uint64_t end) {
+  Header& head = header();
+  uint64_t known = head.provided.load();
   if (end <= known) return true;
+  const uint64_t first = std::min(from, known) / kChunk * kChunk;
   const uint64_t until = std::min<uint64_t>(memory_.bytes(), (end + kChunk - 1) / kChunk * kChunk);
   try {
-    memory_.reserve(known, until - known);
+    memory_.reserve(first, until - first);
   } catch (const Error& error) {
-    if (header().full.exchange(1) == 0)
+    if (head.full.exchange(1) == 0)
       log_warning("the cache of samples ends at {} samples: {}", stored(), error.what());
     return false;
   }
-  while (known < until && !provided_.compare_exchange_weak(known, until)) continue;
+  while (known < until && !head.provided.compare_exchange_weak(known, until)) continue;
   return true;
 }
 
-void CacheStore::add(int64_t index, const CachedSample& sample) {
+void CacheStore::add(int64_t index, int64_t stamp, const CachedSample& sample) {
   if (index < 0 || index >= samples_ || !is_intact()) return;
   Header& head = header();
+  if (head.full.load(std::memory_order_relaxed) != 0) return;
   const uint64_t content = sample.pixels.size() + sample.target.size();
   const uint64_t bytes = aligned(sizeof(EntryHead) + content);
   const uint64_t old = slot(index).load(std::memory_order_acquire);
   CachedSample there;
-  if (old != 0 && find(index, there)) return;
-  if (head.next.load(std::memory_order_relaxed) + bytes > head.limit) {
-    head.full = 1;
-    return;
-  }
-  const uint64_t at = head.next.fetch_add(bytes);
-  if (at + bytes > head.limit || !provide(at + bytes)) {
-    head.full = 1;
-    return;
-  }
+  if (old != 0 && find(index, stamp, there)) return;
+  uint64_t at = head.next.load();
+  do {
+    if (at > head.limit || bytes > head.limit - at) {
+      head.full = 1;
+      return;
+    }
+  } while (!head.next.compare_exchange_weak(at, at + bytes));
+  if (!provide(at, at + bytes)) return;
   std::byte* const to = memory_.data() + at;
   std::memcpy(to + sizeof(EntryHead), sample.pixels.data(), sample.pixels.size());
   std::memcpy(to + sizeof(EntryHead) + sample.pixels.size(), sample.target.data(),
               sample.target.size());
-  const EntryHead entry{static_cast<uint32_t>(sample.height), static_cast<uint32_t>(sample.width),
-                        static_cast<uint32_t>(sample.channels),
-                        static_cast<uint32_t>(sample.target.size()),
-                        is_file_ ? XXH3_64bits(to + sizeof(EntryHead), content) : 0};
+  EntryHead entry{.height = static_cast<uint32_t>(sample.height),
+                  .width = static_cast<uint32_t>(sample.width),
+                  .channels = static_cast<uint32_t>(sample.channels),
+                  .target_bytes = static_cast<uint32_t>(sample.target.size()),
+                  .index = index,
+                  .stamp = stamp,
+                  .digest = 0};
+  if (is_file_) entry.digest = entry.digest_with(to + sizeof(EntryHead), content);
   std::memcpy(to, &entry, sizeof entry);
   uint64_t expected = old;
   if (slot(index).compare_exchange_strong(expected, at, std::memory_order_release))
     head.stored.fetch_add(old == 0 ? 1 : 0);
+}
+
+// A power cut may keep a newer table than the head: space that has a sample is not given twice.
+uint64_t CacheStore::end_of_samples() const {
+  uint64_t end = header().next.load();
+  for (int64_t index = 0; index < samples_; ++index) {
+    const uint64_t at = slot(index).load(std::memory_order_relaxed);
+    if (at < end || at > header().limit - sizeof(EntryHead)) continue;
+    EntryHead entry;
+    std::memcpy(&entry, memory_.data() + at, sizeof entry);
+    end = std::max(
+        end, at + aligned(sizeof entry + uint64_t{entry.height} * entry.width * entry.channels +
+                          entry.target_bytes));
+  }
+  return std::min<uint64_t>(end, header().limit);
 }
 
 int64_t CacheStore::stored() const { return static_cast<int64_t>(header().stored.load()); }

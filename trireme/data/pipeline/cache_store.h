@@ -36,10 +36,11 @@ class CacheStore {
                                              const std::string& key, int64_t samples,
                                              int64_t limit_bytes);
 
-  // False: the sample is not there. Otherwise the views live as long as the store.
-  bool find(int64_t index, CachedSample& sample) const;
+  // False: the sample is not there, or was made when its file had another stamp. Otherwise the
+  // views live as long as the store.
+  bool find(int64_t index, int64_t stamp, CachedSample& sample) const;
   // Adds the sample, unless it is there or does not fit.
-  void add(int64_t index, const CachedSample& sample);
+  void add(int64_t index, int64_t stamp, const CachedSample& sample);
 
   int64_t stored() const;                 // Samples, by all processes.
   int64_t bytes() const;                  // In use, by all processes.
@@ -54,13 +55,13 @@ class CacheStore {
   Header& header() const;
   std::atomic<uint64_t>& slot(int64_t index) const;
   bool begin(const std::string& key, int64_t samples, int64_t limit_bytes);
-  bool provide(uint64_t end);
+  bool provide(uint64_t from, uint64_t end);
+  uint64_t end_of_samples() const;
   bool is_intact() const;
 
   net::SharedMemory memory_;
   const bool is_file_;
   const int64_t samples_;
-  std::atomic<uint64_t> provided_{0};  // Memory is there up to this byte, as this process knows.
   mutable std::atomic<int64_t> hits_{0};
 };
 

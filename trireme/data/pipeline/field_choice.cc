@@ -37,7 +37,10 @@ class FieldChooser {
     }
     choice.target = target_of(wishes);
     const std::vector<std::string> wanted = inputs_of(wishes, choice.target);
-    if (wanted.size() == 1 && (is_image(at("data.inputs", wanted[0])))) {
+    // A file that is named alone is an image, whatever its name is.
+    const bool is_alone = wanted.size() == 1;
+    if (is_alone &&
+        (is_image(at("data.inputs", wanted[0])) || at("data.inputs", wanted[0]).encoded)) {
       choice.image = wanted[0];
       if (!at("data.inputs", wanted[0]).encoded) choice.shape = at("", wanted[0]).shape;
       return choice;
@@ -50,9 +53,21 @@ class FieldChooser {
 
  private:
   std::string target_of(const FieldWishes& wishes) const {
-    if (!wishes.target.empty()) return at("data.target", wishes.target).name;
+    if (!wishes.target.empty()) {
+      const FieldSpec& field = at("data.target", wishes.target);
+      if (field.encoded)
+        refuse(fmt::format("data.target is {}, which is a text or a file, and not numbers",
+                           field.name),
+               "a field of numbers; a text of a class needs a number for each class");
+      return field.name;
+    }
     for (const std::string_view name : kTargets)
-      if (find(name)) return std::string(name);
+      if (const FieldSpec* field = find(name)) {
+        if (field->encoded)
+          refuse(fmt::format("the field {} would be the target, but is a text or a file", name),
+                 "data.target: a field of numbers");
+        return std::string(name);
+      }
     const bool all_numbers = std::ranges::all_of(fields_, is_number);
     return all_numbers && fields_.size() > 1 ? fields_.back().name : "";
   }
@@ -78,16 +93,19 @@ class FieldChooser {
     return inputs;
   }
 
+  // Names may have spaces inside, such as those of columns.
   static std::vector<std::string> names_in(const std::string& text) {
     std::vector<std::string> names;
-    std::string name;
-    for (const char c : text + ",") {
-      if (c != ',') {
-        if (c != ' ') name += c;
-        continue;
-      }
-      if (!name.empty()) names.push_back(std::move(name));
-      name.clear();
+    for (size_t begin = 0; begin <= text.size();) {
+      const size_t end = std::min(text.find(',', begin), text.size());
+      size_t first = begin, last = end;
+      while (first < last && text[first] == ' ') ++first;
+      while (last > first && text[last - 1] == ' ') --last;
+      const std::string name = text.substr(first, last - first);
+      if (std::ranges::find(names, name) != names.end())
+        refuse(fmt::format("data.inputs has the field {} twice", name), "each field once");
+      if (!name.empty()) names.push_back(name);
+      begin = end + 1;
     }
     return names;
   }

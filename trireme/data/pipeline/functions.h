@@ -8,7 +8,8 @@
 namespace trireme {
 
 // Makes another sample of one. Equal samples and draws must give equal results. Operations of
-// LibTorch that draw random numbers draw from the sample's own numbers. Called on several threads.
+// LibTorch that draw random numbers, and Draw::seed, have numbers of this sample and stage. Called
+// on several threads.
 using MapFunction = std::function<Example(Example, const Draw&)>;
 // False leaves the sample out. Called on several threads.
 using FilterFunction = std::function<bool(const Example&)>;

@@ -64,6 +64,12 @@ void cut(Sample& sample, Crop part) {
 
 void scale_to(Sample& sample, Size size) {
   if (sample.height() == size.height && sample.width() == size.width) return;
+  constexpr int64_t kMostPixels = int64_t{1} << 28;
+  if (size.height > kMostPixels / size.width)
+    throw Error(ErrorCode::corrupt, "data",
+                fmt::format("an image of {} x {} would be scaled to {} x {}", sample.height(),
+                            sample.width(), size.height, size.width),
+                "a size with height and width, such as resize(224:224)");
   images::resize(pixels_of(sample), size, sample.spare);
   replace(sample);
 }
@@ -88,10 +94,22 @@ Crop draw_resized_crop(const Stage& stage, Size image, uint64_t random) {
   return images::random_resized_crop(image, scale[0], scale[1], ratio[0], ratio[1], numbers);
 }
 
+// A file beyond the limits is as useless as a damaged one.
+template <typename Decode>
+void as_damage(Decode decode) {
+  try {
+    decode();
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::corrupt) throw;
+    throw Error(ErrorCode::corrupt, "data", error.what());
+  }
+}
+
 ImageStep decode_step(const Stage& stage, const std::string& field) {
   return [channels = static_cast<int>(stage.number("channels")), field](Sample& sample, uint64_t) {
     const records::Field& file = sample.record.at(field);
-    if (file.encoded) return images::decode(file.bytes, channels, {}, sample.image);
+    if (file.encoded)
+      return as_damage([&] { images::decode(file.bytes, channels, {}, sample.image); });
     if (sample.planes.channels != channels)
       throw Error(ErrorCode::invalid_argument, "data",
                   fmt::format("the image has {} channels, and decode makes {}",
@@ -111,9 +129,11 @@ ImageStep decode_and_crop_step(const Stage& stage, const Stage& crop, const std:
       cut(sample, draw_resized_crop(crop, {sample.height(), sample.width()}, random));
       return scale_to(sample, size);
     }
-    const images::Header header = images::read_header(file.bytes, {});
-    const Crop part = draw_resized_crop(crop, {header.height, header.width}, random);
-    images::decode(file.bytes, channels, {}, sample.image, part, size);
+    as_damage([&] {
+      const images::Header header = images::read_header(file.bytes, {});
+      const Crop part = draw_resized_crop(crop, {header.height, header.width}, random);
+      images::decode(file.bytes, channels, {}, sample.image, part, size);
+    });
     scale_to(sample, size);
   };
 }

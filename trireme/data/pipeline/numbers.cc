@@ -64,7 +64,27 @@ int64_t count_of(const records::Field& field) {
   return count;
 }
 
-void copy_numbers(const records::Field& field, float* to) { copy_any(field, to); }
-void copy_numbers(const records::Field& field, int64_t* to) { copy_any(field, to); }
+namespace {
+
+// The caller has made room for as many numbers as the shape says.
+void require_numbers(const records::Field& field) {
+  const auto bytes = static_cast<uint64_t>(count_of(field) * plan::bytes_of(field.dtype));
+  if (field.encoded || field.bytes.size() != bytes)
+    throw Error(
+        ErrorCode::corrupt, "data",
+        fmt::format("the field {} has {} bytes, which are not {} numbers of {}", field.name,
+                    field.bytes.size(), count_of(field), plan::to_string(field.dtype)));
+}
+
+}  // namespace
+
+void copy_numbers(const records::Field& field, float* to) {
+  require_numbers(field);
+  copy_any(field, to);
+}
+void copy_numbers(const records::Field& field, int64_t* to) {
+  require_numbers(field);
+  copy_any(field, to);
+}
 
 }  // namespace trireme::data

@@ -12,11 +12,11 @@
 #include <trireme/data/pipeline/pipeline_source.h>
 #include <trireme/data/pipeline/program.h>
 #include <trireme/data/stack.h>
-#include <trireme/tensor/replica_random.h>
-#include <atomic>
 #include <cstring>
+#include <functional>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <utility>
 
 namespace trireme::data {
@@ -51,10 +51,10 @@ class Rows {
   explicit Rows(int64_t most) : most_(most) {}
 
   void begin_row(std::vector<int64_t> data, at::ScalarType data_type, std::vector<int64_t> target,
-                 at::ScalarType target_type, const std::string& place) {
+                 at::ScalarType target_type, const std::function<std::string()>& place) {
     if (!batch_.data.defined()) {
       data_shape_ = data, target_shape_ = target;
-      first_ = place;
+      first_ = place();
       data.insert(data.begin(), most_);
       target.insert(target.begin(), most_);
       batch_.data = at::empty(data, data_type);
@@ -67,7 +67,7 @@ class Rows {
       throw Error(
           ErrorCode::invalid_argument, "data",
           fmt::format("{} has data {} [{}] and a target {} [{}], but {} has {} [{}] and {} [{}]",
-                      place, c10::toString(data_type), fmt::join(data, ", "),
+                      place(), c10::toString(data_type), fmt::join(data, ", "),
                       c10::toString(target_type), fmt::join(target, ", "), first_,
                       c10::toString(batch_.data.scalar_type()), fmt::join(data_shape_, ", "),
                       c10::toString(batch_.target.scalar_type()), fmt::join(target_shape_, ", ")),
@@ -143,7 +143,11 @@ class PipelineSource : public Source {
                      meter->samples.load()});
     return use;
   }
-  int64_t bad_records() const override { return bad_.load(); }
+  int64_t bad_records() const override {
+    const std::lock_guard lock(bad_mutex_);
+    return std::ssize(bad_);
+  }
+  bool mixes_batches() const override { return !mix_.empty(); }
 
   bool leaves_out() const override { return has_filter_ || options_.bad_records.skip; }
 
@@ -186,6 +190,7 @@ class PipelineSource : public Source {
       begin_row(rows, sample);
       program_.write_row(sample, rows.data_row(), timer);
       program_.write_target(sample, rows.target_row());
+      check_label(sample, rows.target_row());
       rows.end_row();
     }
     return rows.finish();
@@ -193,13 +198,13 @@ class PipelineSource : public Source {
 
   void begin_row(Rows& rows, const Sample& sample) const {
     rows.begin_row(program_.row_shape(sample), program_.row_type(), program_.target_shape(sample),
-                   program_.target_type(sample), place_of(sample));
+                   program_.target_type(sample),
+                   [&] { return reader_->place(record_of(sample.draw.index)); });
   }
 
   // Stages on tensors see each sample alone.
   Example stacked(const Draws& draws, const uint64_t* seed, Sample& sample,
                   std::vector<size_t>& left_out) const {
-    ReplicaRandom random(0);
     std::vector<Example> examples;
     std::vector<int64_t> indices;
     for (size_t i = 0; i < draws.indices.size(); ++i) {
@@ -212,10 +217,10 @@ class PipelineSource : public Source {
         begin_row(row, sample);
         program_.write_row(sample, row.data_row(), timer);
         program_.write_target(sample, row.target_row());
+        check_label(sample, row.target_row());
         row.end_row();
         const Example one = row.finish();
         sample.example = {one.data[0], one.target[0]};
-        random.reseed(sample.draw.seed);
         is_kept = program_.run_tensor_steps(sample, timer);
       }
       if (is_kept) {
@@ -228,14 +233,15 @@ class PipelineSource : public Source {
     return examples.empty() ? Example() : stack_examples(examples, indices);
   }
 
-  // Reads the record and makes its image. False: it cannot be read, and is skipped.
+  // Reads the record and makes its image. False: it cannot be read, and is left out.
   bool is_made(Sample& sample, StageTimer& timer) const {
+    const int64_t record = record_of(sample.draw.index);
     try {
-      const int64_t record = record_of(sample.draw.index);
       if (cache_ && is_restored(record, sample)) {
         timer.spent_in(program_.caching());
       } else {
         reader_->read(record, sample.record);
+        program_.check_record(sample.record);
         timer.spent_in(program_.reading());
         program_.make_image(sample, timer);
         if (cache_) keep(record, sample);
@@ -243,9 +249,11 @@ class PipelineSource : public Source {
       program_.finish_image(sample, timer);
       return true;
     } catch (const Error& error) {
-      if (error.code() != ErrorCode::corrupt) throw;
-      if (!options_.bad_records.skip) throw in_its_place(error, sample);
-      count_bad(error, sample);
+      const bool is_bad = error.code() == ErrorCode::corrupt ||
+                          error.code() == ErrorCode::unsupported ||
+                          error.code() == ErrorCode::not_found;
+      if (!is_bad || !options_.bad_records.skip) throw in_its_place(error, record, is_bad);
+      count_bad(error, record);
       return false;
     }
   }
@@ -261,7 +269,7 @@ class PipelineSource : public Source {
           fmt::format("cache: the target {} has another length in each record", fields.target),
           "no stage cache, or another data.target");
     const std::string key =
-        sha256_hex(fmt::format("1\n{}\n{}\n{}\n{}", reader_->content(),
+        sha256_hex(fmt::format("2\n{}\n{}\n{}\n{}\n{}", options_.part, reader_->content(),
                                describe(*program_.cached_stages()), fields.image, fields.target));
     const int64_t bytes =
         options_.cache_bytes >= 0 ? options_.cache_bytes : net::available_memory_bytes() / 4;
@@ -273,7 +281,7 @@ class PipelineSource : public Source {
 
   bool is_restored(int64_t record, Sample& sample) const {
     CachedSample kept;
-    if (!cache_->find(record, kept)) return false;
+    if (!cache_->find(record, reader_->stamp(record), kept)) return false;
     sample.planes = {};
     sample.flip_horizontally = sample.flip_vertically = false;
     sample.image.reshape(kept.height, kept.width, kept.channels);
@@ -292,51 +300,81 @@ class PipelineSource : public Source {
     CachedSample kept{
         image.height, image.width, image.channels, std::as_bytes(std::span(image.pixels)), {}};
     if (!target_.name.empty()) kept.target = sample.record.at(target_.name).bytes;
-    cache_->add(record, kept);
+    cache_->add(record, reader_->stamp(record), kept);
   }
 
-  std::string place_of(const Sample& sample) const {
-    return reader_->place(record_of(sample.draw.index));
+  Error in_its_place(const Error& error, int64_t record, bool may_be_skipped) const {
+    const std::string place = reader_->place(record), what = error.what();
+    return Error(error.code(), "data",
+                 what.find(place) != std::string::npos ? what : fmt::format("{}: {}", place, what),
+                 may_be_skipped ? "the whole file, or data.on_bad_record=skip" : "");
   }
 
-  Error in_its_place(const Error& error, const Sample& sample) const {
-    const std::string place = place_of(sample), what = error.what();
-    if (what.find(place) != std::string::npos) return error;
-    return Error(error.code(), "data", fmt::format("{}: {}", place, what),
-                 "the whole file, or data.on_bad_record=skip");
-  }
-
-  void count_bad(const Error& error, const Sample& sample) const {
-    const int64_t count = bad_.fetch_add(1) + 1;
-    const Error full = in_its_place(error, sample);
-    log_warning("skipped a record: {}", full.what());
+  // A record counts once, however often it is read.
+  void count_bad(const Error& error, int64_t record) const {
+    int64_t count = 0;
+    {
+      const std::lock_guard lock(bad_mutex_);
+      if (!bad_.insert(record).second) return;
+      count = std::ssize(bad_);
+    }
+    const Error full = in_its_place(error, record, false);
+    log_warning("a record is left out: {}", full.what());
     if (count <= options_.bad_records.most) return;
-    throw Error(ErrorCode::corrupt, "data",
+    throw Error(ErrorCode::invalid_argument, "data",
                 fmt::format("{} records could not be read, more than data.bad_records, {}; the "
                             "last one: {}",
                             count, options_.bad_records.most, full.what()),
                 "whole files, or a larger data.bad_records");
   }
 
+  // A label outside the classes would end the run in the loss, without a name.
+  void check_label(const Sample& sample, const void* target) const {
+    const FieldChoice& fields = program_.fields();
+    if (options_.classes <= 0 || fields.target.empty() ||
+        program_.target_type(sample) != at::kLong || !program_.target_shape(sample).empty())
+      return;
+    const int64_t label = *static_cast<const int64_t*>(target);
+    if (label >= 0 && label < options_.classes) return;
+    throw Error(ErrorCode::invalid_argument, "data",
+                fmt::format("{}: the {} is {}, outside 0..{}",
+                            reader_->place(record_of(sample.draw.index)), fields.target, label,
+                            options_.classes - 1),
+                "labels from 0 on, and the right data.classes");
+  }
+
   // A batch of no samples, with the shapes that a sample has.
   Example none_like(Sample& sample) const {
+    {
+      const std::lock_guard lock(none_mutex_);
+      if (none_.data.defined()) return none_;
+    }
     for (int64_t index = 0; index < size(); ++index) {
       std::vector<size_t> left_out;
       const Draws draws({index});
       const Example one = program_.has_tensor_steps() ? stacked(draws, nullptr, sample, left_out)
                                                       : in_rows(draws, nullptr, sample, left_out);
       if (!one.data.defined()) continue;
-      Example none{one.data.narrow(0, 0, 0), one.target.narrow(0, 0, 0)};
-      for (const auto& [name, tensor] : one.more) none.more.emplace(name, tensor.narrow(0, 0, 0));
-      return none;
+      Example none{one.data.new_empty(sizes_without_rows(one.data)),
+                   one.target.new_empty(sizes_without_rows(one.target))};
+      for (const auto& [name, tensor] : one.more)
+        none.more.emplace(name, tensor.new_empty(sizes_without_rows(tensor)));
+      const std::lock_guard lock(none_mutex_);
+      return none_ = none;
     }
     throw Error(ErrorCode::invalid_argument, "data", "all samples of the data set are left out",
                 "a filter that keeps some, or files whose records can be read");
   }
 
+  static std::vector<int64_t> sizes_without_rows(const at::Tensor& rows) {
+    std::vector<int64_t> sizes = rows.sizes().vec();
+    sizes[0] = 0;
+    return sizes;
+  }
+
   static bool is_measured() {
     thread_local int64_t samples = 0;
-    return samples++ % StageTimer::kEvery == 0;
+    return ++samples % StageTimer::kEvery == 0;
   }
 
   const std::shared_ptr<const records::Reader> reader_;
@@ -347,7 +385,9 @@ class PipelineSource : public Source {
   std::shared_ptr<CacheStore> cache_;
   records::FieldSpec target_;  // With a cache.
   mutable SamplePool pool_;
-  mutable std::atomic<int64_t> bad_{0};
+  mutable std::mutex bad_mutex_, none_mutex_;
+  mutable std::set<int64_t> bad_;  // The numbers of records that cannot be read.
+  mutable Example none_;
 };
 
 }  // namespace

@@ -28,6 +28,7 @@ struct PipelineOptions {
   // For the stage `cache`: the most bytes (-1: a quarter of the memory that is free), and the
   // folder of a cache on a disk.
   int64_t cache_bytes = -1;
+  std::string part = {};  // A text that differs if the files are those of another part.
   std::filesystem::path cache_dir = {};
 };
 

@@ -7,6 +7,7 @@
 #include <trireme/data/pipeline/numbers.h>
 #include <trireme/data/pipeline/program.h>
 #include <algorithm>
+#include <array>
 #include <map>
 #include <utility>
 
@@ -31,6 +32,20 @@ Planes planes_of(const records::Field& field) {
           field.shape[2]};
 }
 
+// All tokens but one: the last one, or the first.
+void copy_tokens(const records::Field& tokens, size_t first, int64_t* to) {
+  const auto size = static_cast<size_t>(plan::bytes_of(tokens.dtype));
+  const int64_t count = count_of(tokens) - 1;
+  records::Field part = tokens;
+  part.bytes = tokens.bytes.subspan(first * size, static_cast<size_t>(count) * size);
+  part.shape = {&count, 1};
+  copy_numbers(part, to);
+}
+
+[[noreturn]] void refuse_record(const std::string& what) {
+  throw Error(ErrorCode::corrupt, "data", what, "records with all fields, as the first one has");
+}
+
 }  // namespace
 
 Program::Program(const Stages& stages, FieldChoice fields) : fields_(std::move(fields)) {
@@ -51,6 +66,12 @@ Program::Program(const Stages& stages, FieldChoice fields) : fields_(std::move(f
     } else if (form.name == "normalise") {
       const std::vector<double>&mean = stage.numbers("mean"), &std = stage.numbers("std");
       norm_ = PixelNorm(mean, std);
+      norm_channels_ = std::ssize(mean) > 1 ? std::ssize(mean) : std::ssize(std);
+      if (mean.size() > 1 && std.size() > 1 && mean.size() != std.size())
+        refuse_program(
+            fmt::format("normalise has {} means and {} deviations", mean.size(), std.size()),
+            "as many of both, or one for all");
+      is_normalised_ = true;
       for (size_t channel = 0; channel < row_form_.mean.size(); ++channel) {
         row_form_.mean[channel] = static_cast<float>(mean[std::min(channel, mean.size() - 1)]);
         row_form_.std[channel] = static_cast<float>(std[std::min(channel, std.size() - 1)]);
@@ -115,6 +136,23 @@ void Program::run_image_steps(Sample& sample, StageTimer& timer, size_t first, s
   }
 }
 
+void Program::check_record(const records::Record& record) const {
+  const auto require = [&](const std::string& name, bool encoded) {
+    const records::Field* field = record.find(name);
+    if (!field) refuse_record(fmt::format("it has no field {}", name));
+    if (field->encoded != encoded)
+      refuse_record(fmt::format("its field {} is {}", name,
+                                encoded ? "numbers" : "a text or a file in itself"));
+  };
+  if (!fields_.image.empty()) require(fields_.image, !fields_.shape);
+  for (const std::string& name : fields_.inputs) require(name, false);
+  if (!fields_.target.empty()) require(fields_.target, false);
+  if (fields_.tokens.empty()) return;
+  require(fields_.tokens, false);
+  if (count_of(record.at(fields_.tokens)) < 2)
+    refuse_record("it has fewer than two tokens, and a sample needs one and the next one");
+}
+
 std::vector<int64_t> Program::row_shape(const Sample& sample) const {
   if (!fields_.image.empty()) return {sample.channels(), sample.height(), sample.width()};
   if (!fields_.tokens.empty())
@@ -129,22 +167,27 @@ std::vector<int64_t> Program::row_shape(const Sample& sample) const {
 
 void Program::write_row(const Sample& sample, void* row, StageTimer& timer) const {
   auto* out = static_cast<float*>(row);
+  if (norm_channels_ > 1 && sample.channels() != norm_channels_)
+    refuse_program(fmt::format("normalise has numbers for {} channels, and the image has {}",
+                               norm_channels_, sample.channels()),
+                   "a number for each channel, or one for all");
   if (sample.planes.pixels) {
     const auto& [pixels, channels, height, width] = sample.planes;
     for (int64_t channel = 0; channel < channels; ++channel, out += height * width)
       norm_.convert(channel, pixels + channel * height * width, height, width,
                     sample.flip_horizontally, sample.flip_vertically, out);
   } else if (!fields_.image.empty()) {
+    if (!is_normalised_) {
+      write_plain(sample, out);
+      timer.spent_in(*writing_);
+      return;
+    }
     images::RowOptions form = row_form_;
     form.flip_horizontally = sample.flip_horizontally;
     form.flip_vertically = sample.flip_vertically;
     images::write_row(sample.image, form, out);
   } else if (!fields_.tokens.empty()) {
-    const records::Field& tokens = sample.record.at(fields_.tokens);
-    records::Field inputs = tokens;
-    inputs.bytes = tokens.bytes.first(tokens.bytes.size() -
-                                      static_cast<size_t>(plan::bytes_of(tokens.dtype)));
-    copy_numbers(inputs, static_cast<int64_t*>(row));
+    copy_tokens(sample.record.at(fields_.tokens), 0, static_cast<int64_t*>(row));
   } else {
     for (const std::string& name : fields_.inputs) {
       const records::Field& field = sample.record.at(name);
@@ -154,6 +197,25 @@ void Program::write_row(const Sample& sample, void* row, StageTimer& timer) cons
   }
   if (erase_) erase_part(sample, static_cast<float*>(row));
   timer.spent_in(*writing_);
+}
+
+// The bits of PixelScale(255), so that a stage such as a crop changes none of them.
+void Program::write_plain(const Sample& sample, float* out) const {
+  static const std::array<float, 256> numbers = [] {
+    std::array<float, 256> all{};
+    for (size_t pixel = 0; pixel < all.size(); ++pixel)
+      all[pixel] = static_cast<float>(pixel) / 255.0F;
+    return all;
+  }();
+  const images::Image& image = sample.image;
+  for (int64_t channel = 0; channel < image.channels; ++channel)
+    for (int64_t y = 0; y < image.height; ++y) {
+      const uint8_t* const row = image.row(sample.flip_vertically ? image.height - 1 - y : y);
+      for (int64_t x = 0; x < image.width; ++x) {
+        const int64_t at = sample.flip_horizontally ? image.width - 1 - x : x;
+        *out++ = numbers[row[at * image.channels + channel]];
+      }
+    }
 }
 
 void Program::erase_part(const Sample& sample, float* row) const {
@@ -187,10 +249,7 @@ at::ScalarType Program::target_type(const Sample& sample) const {
 
 void Program::write_target(const Sample& sample, void* target) const {
   if (!fields_.tokens.empty()) {
-    const records::Field& tokens = sample.record.at(fields_.tokens);
-    records::Field targets = tokens;
-    targets.bytes = tokens.bytes.subspan(static_cast<size_t>(plan::bytes_of(tokens.dtype)));
-    return copy_numbers(targets, static_cast<int64_t*>(target));
+    return copy_tokens(sample.record.at(fields_.tokens), 1, static_cast<int64_t*>(target));
   }
   if (fields_.target.empty()) {
     StageTimer untimed(false);

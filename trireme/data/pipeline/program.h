@@ -36,6 +36,8 @@ class Program {
   // fit the fields.
   Program(const Stages& stages, FieldChoice fields);
 
+  // Throws Error(corrupt) if the record lacks a field, or has it in another form.
+  void check_record(const records::Record& record) const;
   // Runs the stages that give images, up to the cache or to the last one. The sample has its
   // record.
   void make_image(Sample& sample, StageTimer& timer) const;
@@ -73,6 +75,7 @@ class Program {
   StageMeter* add_meter(std::string name);
   const records::Field& target_of(const Sample& sample) const;
   void run_image_steps(Sample& sample, StageTimer& timer, size_t first, size_t last) const;
+  void write_plain(const Sample& sample, float* out) const;
   void erase_part(const Sample& sample, float* row) const;
 
   FieldChoice fields_;
@@ -83,6 +86,8 @@ class Program {
   StageMeter* caching_ = nullptr;
   PixelNorm norm_;               // Of an image that lies channel by channel.
   images::RowOptions row_form_;  // Of any other.
+  int64_t norm_channels_ = 1;    // 1: any number.
+  bool is_normalised_ = false;
   StageMeter* writing_ = nullptr;
   // An erase that comes before all other stages on tensors works on the row.
   std::optional<images::EraseOptions> erase_;

@@ -8,26 +8,57 @@
 
 namespace trireme::data {
 
-std::vector<int64_t> shape_of_samples(const records::Reader& reader, const FieldChoice& fields,
-                                      const Stages& stages) {
-  if (fields.image.empty() && fields.shape) return *fields.shape;
+namespace {
+
+std::vector<int64_t> shape_of_record(const records::Reader& reader, int64_t index,
+                                     const FieldChoice& fields) {
   records::Record record;
-  reader.read(0, record);
+  reader.read(index, record);
   if (!fields.tokens.empty())
     return {std::max<int64_t>(0, count_of(record.at(fields.tokens)) - 1)};
   const records::Field& image = record.at(fields.image);
-  int64_t channels = 0, height = 0, width = 0;
-  if (image.encoded) {
-    try {
-      const images::Header header = images::read_header(image.bytes, {});
-      channels = header.channels, height = header.height, width = header.width;
-    } catch (const Error& error) {
-      throw Error(error.code(), "data", fmt::format("{}: {}", reader.place(0), error.what()));
-    }
-  } else {
-    channels = image.shape[0], height = image.shape[1], width = image.shape[2];
+  if (!image.encoded) return {image.shape.begin(), image.shape.end()};
+  try {
+    const images::Header header = images::read_header(image.bytes, {});
+    return {header.channels, header.height, header.width};
+  } catch (const Error& error) {
+    throw Error(error.code(), "data", fmt::format("{}: {}", reader.place(index), error.what()));
   }
+}
+
+void require_channels(const Stage& normalise, int64_t channels) {
+  for (const char* const name : {"mean", "std"}) {
+    const int64_t numbers = std::ssize(normalise.numbers(name));
+    if (numbers == 1 || numbers == channels) continue;
+    throw Error(ErrorCode::invalid_argument, "data",
+                fmt::format("data.stages: normalise has {} numbers for {}, and the images have {} "
+                            "channels",
+                            numbers, name, channels),
+                "a number for each channel, or one for all");
+  }
+}
+
+std::vector<int64_t> shape_in_files(const records::Reader& reader, const FieldChoice& fields,
+                                    bool skip) {
+  for (int64_t index = 0;; ++index) {
+    try {
+      return shape_of_record(reader, index, fields);
+    } catch (const Error&) {
+      if (!skip || index + 1 >= reader.size()) throw;
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<int64_t> shape_of_samples(const records::Reader& reader, const FieldChoice& fields,
+                                      const Stages& stages, bool skip) {
+  if (fields.image.empty() && fields.shape) return *fields.shape;
+  const std::vector<int64_t> shape = shape_in_files(reader, fields, skip);
+  if (fields.image.empty()) return shape;
+  int64_t channels = shape[0], height = shape[1], width = shape[2];
   for (const Stage& stage : stages) {
+    if (stage.form->name == "normalise") require_channels(stage, channels);
     if (stage.form->name == "decode") channels = static_cast<int64_t>(stage.number("channels"));
     const bool has_size =
         !stage.form->parameters.empty() && stage.form->parameters.front().name == "size";

@@ -9,8 +9,9 @@
 namespace trireme::data {
 
 // The shape of the tensor "data" of a sample: that of the first record, as the stages change it.
-// Functions of a programme's own count as keeping it. Throws Error as Reader::read() does.
+// Functions of a programme's own count as keeping it. Throws Error as Reader::read() does; with
+// `skip`, records that cannot be read are left out.
 std::vector<int64_t> shape_of_samples(const records::Reader& reader, const FieldChoice& fields,
-                                      const Stages& stages);
+                                      const Stages& stages, bool skip);
 
 }  // namespace trireme::data

@@ -267,15 +267,15 @@ std::string table_of_stages() {
     for (const ParameterForm& each : form.parameters) {
       parameters.push_back(each.standard.empty() ? std::string(each.name)
                                                  : fmt::format("{}={}", each.name, each.standard));
-      meanings += fmt::format("{}`{}`: {}", meanings.empty() ? " " : "; ", each.name,
-                              each.meaning);
+      meanings +=
+          fmt::format("{}`{}`: {}", meanings.empty() ? " " : "; ", each.name, each.meaning);
     }
     const std::string brackets =
         parameters.empty() ? "" : fmt::format("({})", fmt::join(parameters, ", "));
-    table += fmt::format("| `{}{}`{} | {} | {} | {}{}{} |\n", form.name, brackets,
-                         form.is_random ? ", random" : "", to_string(form.takes),
-                         to_string(form.gives), form.meaning, meanings,
-                         meanings.empty() ? "" : ".");
+    table +=
+        fmt::format("| `{}{}`{} | {} | {} | {}{}{} |\n", form.name, brackets,
+                    form.is_random ? ", random" : "", to_string(form.takes), to_string(form.gives),
+                    form.meaning, meanings, meanings.empty() ? "" : ".");
   }
   return table;
 }

@@ -7,14 +7,18 @@
 #include <trireme/data/pipeline/functions.h>
 #include <trireme/data/pipeline/program.h>
 #include <trireme/images/regions.h>
+#include <trireme/tensor/replica_random.h>
 #include <utility>
 
 namespace trireme::data {
 namespace {
 
 TensorStep call_map(MapFunction function) {
-  return [function = std::move(function)](Sample& sample, uint64_t) {
-    sample.example = function(std::move(sample.example), sample.draw);
+  return [function = std::move(function)](Sample& sample, uint64_t random) {
+    const ReplicaRandom numbers(random);
+    Draw draw = sample.draw;
+    draw.seed = random;
+    sample.example = function(std::move(sample.example), draw);
     return true;
   };
 }

@@ -68,6 +68,7 @@ class CifarReader : public Reader {
     return fmt::format("{}, record {} at byte {}", files_.path(file), number,
                        number * (label_bytes_ + kPixels));
   }
+  int64_t stamp(int64_t) const override { return newest_time(files_); }
   std::optional<int64_t> label(int64_t index) const override {
     return with_place([&] { return place(index); },
                       [&] {

@@ -64,6 +64,10 @@ std::optional<int64_t> ImageFilesReader::label(int64_t index) const {
   return entry_of(index).label;
 }
 
+int64_t ImageFilesReader::stamp(int64_t index) const {
+  return time_of_file(path_of(entry_of(index)));
+}
+
 bool is_image_name(std::string_view name) {
   constexpr std::array<std::string_view, 4> kEnds{".jpg", ".jpeg", ".png", ".webp"};
   std::string small(name.substr(name.size() - std::min<size_t>(name.size(), 5)));

@@ -16,6 +16,7 @@ class ImageFilesReader : public Reader {
   const std::vector<FieldSpec>& fields() const override { return fields_; }
   const std::string& content() const override { return index_->content(); }
   std::optional<int64_t> label(int64_t index) const override;
+  int64_t stamp(int64_t index) const override;
   std::vector<std::string> class_names() const override { return class_names_; }
 
  private:

@@ -4,6 +4,7 @@
 #include <sys/vfs.h>
 #include <trireme/base/units.h>
 #include <trireme/records/formats.h>
+#include <trireme/records/network_files.h>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -184,7 +185,8 @@ class LmdbReader : public Reader {
         file_(std::move(file)),
         index_(std::move(index)),
         fields_{{.name = "key", .encoded = true}, {.name = "value", .encoded = true}},
-        memory_bytes_(static_cast<uint64_t>(memory_bytes)) {
+        memory_bytes_(static_cast<uint64_t>(memory_bytes)),
+        stamp_(time_of_file(path_)) {
     Record record;
     LmdbReader::read(0, record);
     if (record.find("image")) fields_.push_back({.name = "image", .encoded = true});
@@ -192,6 +194,7 @@ class LmdbReader : public Reader {
   int64_t size() const override { return static_cast<int64_t>(index_->entries().size()); }
   const std::vector<FieldSpec>& fields() const override { return fields_; }
   const std::string& content() const override { return index_->content(); }
+  int64_t stamp(int64_t) const override { return stamp_; }
   std::string place(int64_t index) const override {
     require_record(index, size());
     return fmt::format("{}, record {}", path_, index);
@@ -230,6 +233,7 @@ class LmdbReader : public Reader {
   std::shared_ptr<const Index> index_;
   std::vector<FieldSpec> fields_;
   uint64_t memory_bytes_;
+  int64_t stamp_;
 };
 
 // The folder's data.mdb, or the file itself.

@@ -53,8 +53,4 @@ struct LmdbLibrary {
 // Any thread. The library stays loaded. Throws Error(unsupported) if it is not on this machine.
 const LmdbLibrary& lmdb_library();
 
-// The name of a network file system by its number of statfs(), or an empty text for others. LMDB
-// maps its file, which such systems do not keep the same for all hosts.
-std::string_view network_file_system(long type);
-
 }  // namespace trireme::records

@@ -6,6 +6,7 @@
 #include <trireme/records/indexed_reader.h>
 #include <trireme/records/mapped_file.h>
 #include <trireme/records/open.h>
+#include <algorithm>
 
 namespace trireme::records {
 
@@ -28,6 +29,13 @@ inline MappedFiles map_files(DataFiles files) {
                  mapped.identities.back().name = mapped.files.names[file];
                });
   return mapped;
+}
+
+// Of the files when they were opened.
+inline int64_t newest_time(const MappedFiles& mapped) {
+  int64_t newest = 0;
+  for (const FileIdentity& file : mapped.identities) newest = std::max(newest, file.mtime_ns);
+  return newest;
 }
 
 }  // namespace trireme::records

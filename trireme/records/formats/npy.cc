@@ -88,6 +88,7 @@ class NpyReader : public Reader {
           {.name = array.name, .bytes = bytes, .dtype = array.dtype, .shape = array.shape});
     }
   }
+  int64_t stamp(int64_t) const override { return newest_time(files_); }
   std::optional<int64_t> label(int64_t index) const override {
     require_record(index, size());
     if (!label_) return std::nullopt;

@@ -144,6 +144,9 @@ class TfRecordReader : public IndexedReader {
     for (const Field& field : record.fields)
       specs_.push_back(
           {.name = std::string(field.name), .dtype = field.dtype, .encoded = field.encoded});
+    for (size_t i = 0; i < specs_.size(); ++i)
+      if (!specs_[i].encoded)
+        specs_[i].shape.emplace(record.fields[i].shape.begin(), record.fields[i].shape.end());
   }
   const std::vector<FieldSpec>& fields() const override { return specs_; }
 
@@ -195,10 +198,12 @@ class TfRecordReader : public IndexedReader {
       else
         write_numbers<int64_t>(feature, numbers);
       record.sizes[sizes] = static_cast<int64_t>(feature.count);
+      // A list of one value is a number, as a label is.
+      const size_t dimensions = feature.count == 1 ? 0 : 1;
       record.fields.push_back({.name = feature.name,
                                .bytes = {numbers, bytes},
                                .dtype = are_floats ? plan::DType::float32 : plan::DType::int64,
-                               .shape = std::span(record.sizes).subspan(sizes, 1)});
+                               .shape = std::span(record.sizes).subspan(sizes, dimensions)});
       ++sizes;
       numbers += (bytes + 7) / 8 * 8;
     }

@@ -1,0 +1,22 @@
+#include <trireme/records/network_files.h>
+
+namespace trireme::records {
+
+std::string_view network_file_system(long type) {
+  switch (static_cast<unsigned long>(type) & 0xffffffffUL) {
+    case 0x6969: return "NFS";
+    case 0x517b:
+    case 0xff534d42:
+    case 0xfe534d42: return "SMB";
+    case 0x00c36400: return "Ceph";
+    case 0x0bd00bd0: return "Lustre";
+    case 0x47504653: return "GPFS";
+    case 0x5346414f: return "AFS";
+    case 0x65735546: return "FUSE";
+    case 0x01021997: return "9P";
+    case 0x19830326: return "BeeGFS";
+    default: return {};
+  }
+}
+
+}  // namespace trireme::records
