@@ -43,6 +43,16 @@ TEST(Lines, ReadsALineThatIsLongerThanTheWindow) {
   EXPECT_EQ(text_of(*reader, 2, "text"), "2");
 }
 
+TEST(Lines, NamesALineThatIsLargerThanTheMemory) {
+  const Folder folder;
+  OpenOptions options;
+  options.path = folder.write("a.txt", "1\n" + std::string(3 << 20, 'x') + "\n2\n");
+  options.memory_bytes = 1 << 20;
+  EXPECT_NE(message_of(ErrorCode::invalid_argument, [&] { open_records(options); })
+                .find("the line at byte 2 has more than"),
+            std::string::npos);
+}
+
 TEST(Lines, HasTheSameContentInAnotherFolder) {
   const Folder one, two;
   const auto a = open_path(one.write("a.txt", "1\n2\n")),

@@ -103,6 +103,18 @@ TEST(WebDataset, LimitsTheMembersOfARecord) {
             std::string::npos);
 }
 
+TEST(WebDataset, NamesARecordThatIsLargerThanTheMemory) {
+  const Folder folder;
+  OpenOptions options;
+  options.path =
+      folder.write("x.tar", tar_member("0.txt", "x") +
+                                tar_member("1.txt", std::string(2 << 20, 'x')) + tar_end());
+  options.memory_bytes = 1 << 20;
+  EXPECT_NE(message_of(ErrorCode::invalid_argument, [&] { open_records(options); })
+                .find("the record '1' at byte 1024"),
+            std::string::npos);
+}
+
 TEST(WebDataset, SurvivesEveryDamage) {
   const Folder folder;
   OpenOptions options;

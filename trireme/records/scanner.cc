@@ -60,7 +60,11 @@ std::string_view Scanner::line(uint64_t offset) {
     if (end) return {text, static_cast<size_t>(static_cast<const char*>(end) - text) + 1};
     if (there.size() == size_ - offset) return {text, there.size()};
     searched = there.size();
-    wanted = std::max<uint64_t>(2 * bytes.size(), there.size() + 1);
+    if (searched >= memory_bytes_)
+      throw Damage(fmt::format("the line at byte {} has more than the {} of memory for a record",
+                               offset, format_bytes(static_cast<int64_t>(memory_bytes_))),
+                   "more memory for a record", ErrorCode::invalid_argument);
+    wanted = std::min(std::max<uint64_t>(2 * bytes.size(), there.size() + 1), memory_bytes_);
   }
 }
 

@@ -154,8 +154,9 @@ class WebDatasetReader : public IndexedReader {
 // Finds the records of one tar file.
 class TarScan {
  public:
-  TarScan(uint32_t file, IndexContent& content, std::map<std::string, uint64_t>& extensions)
-      : file_(file), content_(content), extensions_(extensions) {}
+  TarScan(uint32_t file, uint64_t memory_bytes, IndexContent& content,
+          std::map<std::string, uint64_t>& extensions)
+      : file_(file), memory_bytes_(memory_bytes), content_(content), extensions_(extensions) {}
 
   void run(Scanner scanner) {
     TarWalk walk;
@@ -196,12 +197,27 @@ class TarScan {
     entry.bytes = member.data + member.bytes - entry.offset;
     const std::string name(member.name);
     if (small == "cls") entry.label = parse_class(scanner.at(member.data, member.bytes), name);
-    if (small == "npy")
+    if (small == "npy") check_array(scanner, member, name);
+    if (entry.bytes > memory_bytes_)
+      throw Damage(
+          fmt::format("the record '{}' at byte {} has {} bytes, more than the {} of memory "
+                      "for a record",
+                      key_, entry.offset, entry.bytes, memory_bytes_),
+          "more memory for a record", ErrorCode::invalid_argument);
+  }
+
+  static void check_array(Scanner& scanner, const TarHeader& member, const std::string& name) {
+    try {
       parse_npy_header(scanner.at(member.data, std::min<uint64_t>(member.bytes, 64 << 10)),
                        member.bytes);
+    } catch (Damage& damage) {
+      damage.what = fmt::format("member '{}' at byte {}: {}", name, member.begin, damage.what);
+      throw;
+    }
   }
 
   uint32_t file_;
+  uint64_t memory_bytes_;
   IndexContent& content_;
   std::map<std::string, uint64_t>& extensions_;
   std::string key_;
@@ -228,7 +244,8 @@ std::vector<FieldSpec> specs_of_tar(const Json& facts) {
 SharedReader open_webdataset(const OpenOptions& options) {
   std::map<std::string, uint64_t> extensions;
   const auto scan = [&](uint32_t file, const Shards& shards, IndexContent& content) {
-    TarScan(file, content, extensions).run(shards.scanner(file));
+    TarScan(file, static_cast<uint64_t>(options.memory_bytes), content, extensions)
+        .run(shards.scanner(file));
   };
   const auto finish = [&](IndexContent& content) {
     Json all = Json::array(), everywhere = Json::array();
