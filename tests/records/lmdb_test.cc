@@ -1,5 +1,6 @@
 #include <dlfcn.h>
 
+#include <trireme/records/network_files.h>
 #include <trireme/records/formats/lmdb_library.h>
 #include "files.h"
 

@@ -5,7 +5,7 @@ import json
 import random
 import unittest
 
-from support import ROOT, TRIREME, SystemTest, png
+from support import DIGITS, ROOT, TRIREME, SystemTest, png
 
 
 def picture(label, width, height, numbers):
@@ -137,10 +137,11 @@ train: {{epochs: 6, dtype: float64}}
         self.refused("data.stages=decode | fliip", parts=["fliip", "flip"])
         self.refused("data.stages=flip", parts=["decode | flip"])
         self.refused("data.stages=decode | flip | cache | normalise", parts=["random"])
-        self.refused("data.stages=decode | map(unknown)", parts=["unknown"])
+        self.refused("data.stages=decode | normalise | map(unknown)", parts=["unknown"])
         self.refused("data.path=/nowhere", parts=["/nowhere"])
         self.refused("data.target=nothing", parts=["nothing", "label"])
-        self.refused("data.name=digits", "data.path=", "data.stages=decode", parts=["data.stages"])
+        self.assert_refused([TRIREME, "train", DIGITS, "--set", "data.stages=decode"], 2,
+                            "data.stages", "image_folder")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 #include <trireme/base/units.h>
 #include <trireme/cli/config_keys.h>
 #include <trireme/cli/plan_output.h>
+#include <trireme/data/kinds/record_set.h>
 #include <trireme/run/engine_plan.h>
 #include <trireme/run/places.h>
 #include <algorithm>
@@ -155,6 +156,9 @@ int show_plan(const PlanArguments& arguments, const MeasureModel& measure) {
     out["strategy"] = strategy.name;
     out["device"] = config.trainer.device;
     out["workers"] = strategy.workers;
+    const auto [stages, test_stages] = data::stages_of(config.data);
+    out["stages"] = data::to_json(stages);
+    out["test_stages"] = data::to_json(test_stages);
     out["world_size"] = strategy.world_size;
     out["batch"] = strategy.batch.to_json();
     for (const plan::ShardedBytes& bytes : bytes_of_stages(config, plan))
@@ -177,6 +181,10 @@ int show_plan(const PlanArguments& arguments, const MeasureModel& measure) {
         "device: {}, one for each replica of a host; gradients are staged through the "
         "host unless comm.backend is nccl\n",
         config.trainer.device);
+  const auto [stages, test_stages] = data::stages_of(config.data);
+  if (!stages.empty())
+    fmt::print("stages: {}\nof evaluations: {}\n", data::describe(stages),
+               data::describe(test_stages));
   fmt::print("batch: {}\n\n{}\n{}\n{}\n", strategy.batch.describe(), plan.mesh.describe(),
              data.describe(plan.replicas()), plan.describe());
   const auto of_stages = bytes_of_stages(config, plan);

@@ -271,6 +271,14 @@ bool keeps_in_memory(const DataOptions& options) {
   return false;
 }
 
+StagesOfParts stages_of(const DataOptions& options) {
+  StagesOfParts stages{parse_stages("data.stages", options.stages), {}};
+  stages.test = options.test_stages.empty()
+                    ? without_random(stages.train)
+                    : parse_stages("data.test_stages", options.test_stages);
+  return stages;
+}
+
 void check_record_set(const DataOptions& options) {
   if (options.path.empty())
     throw Error(
@@ -291,10 +299,9 @@ Dataset read_record_set(const DataOptions& options) {
   if (train.size() == 0)
     throw Error(ErrorCode::invalid_argument, "data",
                 fmt::format("there is no record in {}", options.path), "files with records");
-  parts.train_stages = parse_stages("data.stages", options.stages);
-  parts.test_stages = options.test_stages.empty()
-                          ? without_random(parts.train_stages)
-                          : parse_stages("data.test_stages", options.test_stages);
+  StagesOfParts stages = stages_of(options);
+  parts.train_stages = std::move(stages.train);
+  parts.test_stages = std::move(stages.test);
   const FieldChoice fields = choose_fields(train.fields(), {options.inputs, options.target});
   check_forms("data.stages", parts.train_stages, first_form(fields, parts.train_stages));
   check_forms("data.test_stages", parts.test_stages, first_form(fields, parts.test_stages));

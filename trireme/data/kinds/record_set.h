@@ -28,6 +28,12 @@ std::vector<DataKind> record_kinds();
 // Whether a stage keeps samples in memory.
 bool keeps_in_memory(const DataOptions& options);
 
+struct StagesOfParts {
+  Stages train, test;
+};
+// Throws Error(invalid_argument) as parse_stages() does.
+StagesOfParts stages_of(const DataOptions& options);
+
 // Checks the keys of stages, before any file is read.
 void check_record_set(const DataOptions& options);
 Dataset read_record_set(const DataOptions& options);
