@@ -30,6 +30,7 @@ from build import known_commit, measure_build
 from checkpoints import measure_checkpoints
 from contenders import PYTHON, ROOT, TRIREME, progress
 from divided import MICROBATCHES, measure_pipelines, measure_shards
+from inputs import measure_inputs
 from links import measure_compression, measure_compression_loss, measure_links
 from memory import BATCHES, measure_memory
 from parts import (FEWEST_ROUNDS, measure_collectives, measure_noise, measure_requests,
@@ -42,6 +43,7 @@ from tables import measure_tables
 PAGE = ROOT / "docs/benchmarks.md"
 # Part -> the title of its section. The page has the sections in this order.
 PARTS = {"noise": "Noise", "step": "Training step", "scale": "Scale",
+         "input": "Input",
          "pipeline": "Pipelines", "shards": "Shards", "memory": "Memory",
          "startup": "Start",
          "checkpoint": "Checkpoints", "recovery": "Recovery", "collectives": "all_reduce",
@@ -98,6 +100,7 @@ def main():
         "noise": lambda: measure_noise(rounds, steps),
         "step": lambda: measure_steps(arguments.model or MODELS, rounds, steps),
         "scale": lambda: measure_scale(arguments.model or ["mlp"], rounds, steps),
+        "input": lambda: measure_inputs(rounds),
         "pipeline": lambda: measure_pipelines(
             [name for name in arguments.model or MICROBATCHES if name in MICROBATCHES], rounds,
             steps),

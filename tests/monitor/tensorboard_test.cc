@@ -149,7 +149,8 @@ TEST(TensorBoard, EveryScalarIsInTheFileWhenTheCallReturns) {
   EXPECT_EQ(events[2].scalars, (Scalars{{"train/loss", 0.5f},
                                         {"train/learning_rate", 0.25f},
                                         {"train/samples_per_second", 128.f},
-                                        {"train/gradient_norm", 2.f}}));
+                                        {"train/gradient_norm", 2.f},
+                                        {"input/waited_share", 0.f}}));
   EXPECT_EQ(events[3].scalars, (Scalars{{"train/loss", 0.5f}, {"train/learning_rate", 0.25f}}));
   EXPECT_EQ(events[4].scalars, (Scalars{{"eval/loss", 0.75f}, {"eval/accuracy", 0.875f}}));
 }

@@ -214,6 +214,25 @@ TEST(LostServersAtAnyMoment, AWorkerMayFallBehindByAnyNumberOfUpdates) {
   EXPECT_TRUE(turn.has_more);
 }
 
+// The worker that asked first has left the round without a stop.
+TEST(LostServersAtAnyMoment, AStopThatComesBehindARoundIsForTheNextOne) {
+  const Shape shape{1, 1, 2};
+  MortalServers servers(1, options_of<ServedNet>(shape, kAsync, SGD{.lr = 1e-4}));
+  Worker first(servers, shape, 0), second(servers, shape, 1);
+  first.client->initialise(soon());
+  for (Worker* const each : {&first, &second}) each->client->open_round(1, 1, soon());
+  ServerTurn turn = first.client->first_turn({}, soon());
+  ASSERT_TRUE(turn.lease);
+  move_by(first, 1);
+  turn = first.client->next_turn({*turn.lease, 1, {1e-4}}, kBatch, {}, soon());
+  EXPECT_FALSE(turn.lease);
+  EXPECT_FALSE(turn.stop);
+  EXPECT_FALSE(second.client->first_turn({.stop = true}, soon()).stop);
+  for (Worker* const each : {&first, &second}) each->client->open_round(2, 5, soon());
+  EXPECT_TRUE(second.client->first_turn({.stop = true}, soon()).stop);
+  EXPECT_TRUE(first.client->first_turn({}, soon()).stop);
+}
+
 // ---- Chains ----
 
 // The first copy is the clock, and the second one has not heard of it. So a decision of the clock

@@ -1,7 +1,7 @@
 #include <dlfcn.h>
 
-#include <trireme/records/network_files.h>
 #include <trireme/records/formats/lmdb_library.h>
+#include <trireme/records/network_files.h>
 #include "files.h"
 
 namespace trireme::records {

@@ -239,7 +239,7 @@ TEST_F(ConfigErrors, NameTheNearestChoice) {
   EXPECT_THAT(message("optimizer.name: adm\n"),
               AllOf(HasSubstr("one of sgd, adam"), HasSubstr("try: optimizer.name=adam")));
   EXPECT_THAT(message("strategy.name: mirorred\n"), HasSubstr("try: strategy.name=mirrored"));
-  EXPECT_THAT(message("device.name: gpu\n"), HasSubstr("expected: cpu"));
+  EXPECT_THAT(message("device.name: gpu\n"), HasSubstr("try: cpu, cuda"));
 }
 
 TEST_F(ConfigErrors, RefuseAKeyGivenTwiceInAFile) {

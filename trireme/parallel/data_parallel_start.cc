@@ -156,7 +156,7 @@ void DataParallel::Impl::make_exchange(const DataParallelOptions& options,
 }
 
 Json DataParallel::Impl::facts_to_agree(const DataParallelOptions& options) const {
-  Json facts = {{"device", type_of(device)},
+  Json facts = {{"model device", type_of(device)},
                 {"model", trireme::facts_of(state)},
                 {"options", to_json(options)},
                 {"optimizer", trireme::facts_of(*optimizer)}};

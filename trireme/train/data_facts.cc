@@ -26,10 +26,9 @@ constexpr const char* kTestContent = "data.test_content";
 constexpr const char* kUnused = "not in use";
 // A run may continue with other values of these keys: they only cut the same order of samples in
 // another way. The effect of data.classes is visible in the model's shapes.
-constexpr std::string_view kMayChange[] = {"data.batch", "data.drop_last", "data.classes",
-                                           "data.threads", "data.prefetch", "data.stages",
-                                           "data.test_stages", "data.on_bad_record",
-                                           "data.bad_records"};
+constexpr std::string_view kMayChange[] = {
+    "data.batch",  "data.drop_last",   "data.classes",       "data.threads",    "data.prefetch",
+    "data.stages", "data.test_stages", "data.on_bad_record", "data.bad_records"};
 
 std::set<std::string> keys_of_data(const Json& config) {
   std::set<std::string> keys;

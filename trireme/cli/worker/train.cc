@@ -48,8 +48,7 @@ void tell(const Report& report, World& world,
 // not continue after a peer is lost.
 WorldOptions world_options_of(const Config& config) {
   WorldOptions options = config.world;
-  const membership::Identity identity =
-      membership::resolve_identity(Environment::of_process());
+  const membership::Identity identity = membership::resolve_identity(Environment::of_process());
   const bool has_one_each = config.trainer.replicas == 1 || config.trainer.replicas == -1;
   if (config.trainer.device == "cuda" && options.backend == "auto" && has_one_each &&
       identity.workers > 1 && !identity.elastic && comm::nccl_is_compiled_in())

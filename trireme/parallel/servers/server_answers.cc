@@ -37,7 +37,10 @@ void ParameterServer::Impl::pull(const ServerRequest& request, net::Responder re
 
 // A round may end early: because a worker is to stop or to regroup, or because the workers are to
 // meet. The last reason needs no round that ends before its first lease.
+// A wish that comes when a round is over is for the next one: a worker may have left this round
+// already, and all workers must leave it with the same decision.
 void ParameterServer::Impl::take_wish(const Json& wish) {
+  if (round.leases.is_over()) return;
   const bool stops = wish.value("stop", false), regroups = wish.value("regroup", false),
              meets = wish.value("meet", false);
   const int64_t limit = round.leases.handed_out();

@@ -1,0 +1,91 @@
+"""The part `input`: samples a second from files to shuffled batches of normalised float32."""
+
+import functools
+import pathlib
+import random
+import subprocess
+import tempfile
+
+from contenders import PYTHON, ROOT, TRIREME, progress, run
+from pairs import Measurement, interleave
+from report import Row, Section
+
+PEER = ROOT / "bench/peer_input.py"
+SECONDS, BATCH = 3, 256
+COLOURS = "0.4914:0.4822:0.4465, 0.247:0.2435:0.2616"
+
+
+class Set:
+    """A data set on the disk, and the stages of a sample."""
+
+    def __init__(self, title, name, path, stages, peer):
+        self.title, self.name, self.path = title, name, path
+        self.stages, self.peer = stages, peer
+
+
+def ours(data, threads):
+    figures = run([TRIREME, "bench", "input", "--seconds", SECONDS, "--json"] +
+                  [word for setting in (f"data.name={data.name}", f"data.path={data.path}",
+                                        f"data.stages={data.stages}", f"data.batch={BATCH}",
+                                        f"data.threads={threads}", "data.test_fraction=0",
+                                        "data.prefetch=4")
+                   for word in ("--set", setting)])
+    seconds = 1000 / figures["samples_per_second"]
+    return Measurement(seconds, seconds)
+
+
+def torch_loader(data, workers, batched=False):
+    words = [PYTHON, PEER, data.peer, data.path, "--workers", workers, "--seconds", SECONDS,
+             "--batch", BATCH]
+    figures = run(words + (["--batched"] if batched else []))
+    seconds = 1000 / figures["samples_per_second"]
+    return Measurement(seconds, seconds)
+
+
+def make_bytes(folder):
+    """CIFAR-10's binary format with random pixels."""
+    numbers = random.Random(1)
+    for number in range(1, 6):
+        (folder / f"data_batch_{number}.bin").write_bytes(
+            b"".join(bytes([numbers.randrange(10)]) + numbers.randbytes(3072)
+                     for _ in range(4000)))
+
+
+def make_images(folder, command):
+    subprocess.run([PYTHON, PEER, command, folder], check=True)
+
+
+def measure_inputs(rounds):
+    rows = []
+    with tempfile.TemporaryDirectory(prefix="trireme-bench-") as folder:
+        base = pathlib.Path(folder)
+        memory, small, large = base / "memory", base / "small", base / "large"
+        for each in (memory, small, large):
+            each.mkdir()
+        make_bytes(memory)
+        make_images(small, "make-small")
+        make_images(large, "make-large")
+        sets = [
+            (Set("3x32x32 bytes in memory", "cifar", memory, f"normalise({COLOURS})", "memory"),
+             {"ours, 1 thread": 1},
+             {"DataLoader": (0, False), "DataLoader, batched": (0, True)}),
+            (Set("JPEG 32x32, flip", "image_folder", small,
+                 f"decode | flip | normalise({COLOURS})", "small"),
+             {"ours, 1 thread": 1, "ours, 2 threads": 2},
+             {"DataLoader": (0, False), "DataLoader, 2 workers": (2, False)}),
+            (Set("JPEG 640x427, random resized crop 224, flip", "image_folder", large,
+                 "decode | random_resized_crop(224) | flip | normalise(imagenet)", "large"),
+             {"ours, 1 thread": 1, "ours, 2 threads": 2},
+             {"DataLoader": (0, False), "DataLoader, 2 workers": (2, False)})]
+        for data, mine, peers in sets:
+            taken = interleave(
+                {name: functools.partial(ours, data, threads) for name, threads in mine.items()} |
+                {name: functools.partial(torch_loader, data, *how) for name, how in peers.items()},
+                rounds, progress)
+            rows += [Row(data.title, one, taken[one], peer, taken[peer])
+                     for one in mine for peer in peers]
+    note = (f"The time of 1,000 samples in shuffled batches of {BATCH}, without a model. Peers: "
+            "torch's DataLoader with Pillow and torchvision's transforms v2; \"batched\" takes the "
+            "rows of a batch by one index. The images are generated: CIFAR's size in quality 95, "
+            "and photographs' size of 640x427 in quality 90.")
+    return Section("Input", note, rows)
