@@ -196,6 +196,13 @@ TEST(Decode, RefusesAFileThatIsCutOffAnywhere) {
   }
 }
 
+TEST(Decode, MissesChunksBehindThePixelsOfAWebp) {
+  File file = encoded_webp(painted(16, 16), false);
+  // The header says that 256 more bytes follow.
+  file[5] = static_cast<std::byte>(std::to_integer<int>(file[5]) + 1);
+  EXPECT_NE(refused(ErrorCode::corrupt, file).find("cut off"), std::string::npos);
+}
+
 TEST(Decode, SurvivesFlippedBits) {
   uint32_t state = 7;
   const auto next = [&] { return state = state * 1664525 + 1013904223, state >> 8; };

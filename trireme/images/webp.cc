@@ -44,10 +44,6 @@ Header webp_header(Bytes file) {
   if (status != VP8_STATUS_OK) throw_corrupt("webp", cause_of(status));
   if (features.has_animation)
     throw_unsupported("webp", "is an animation, which is not decoded", "store one of its frames");
-  // The size in the header is that of the rest of the file.
-  int64_t size = 8;
-  for (int i = 0; i < 4; ++i) size += int64_t{start_of(file)[4 + i]} << 8 * i;
-  if (size > static_cast<int64_t>(file.size())) throw_corrupt("webp", "it is cut off");
   return {.format = "webp",
           .height = features.height,
           .width = features.width,
