@@ -69,7 +69,7 @@ struct Assigned {
   int64_t before = 0;
 };
 
-// What the source took, over all threads.
+// The work of the source, over all threads.
 struct LoadTime {
   std::atomic<int64_t> nanoseconds{0}, samples{0};
 };

@@ -24,7 +24,7 @@ class PixelScale {
 // is (pixel / 255 - mean) / std, and the bits of images::write_row().
 class PixelNorm {
  public:
-  // Those of PixelScale(255).
+  // Gives the bits of PixelScale(255).
   PixelNorm() : is_plain_(true) {}
   // One number for each channel, or one for all. Each std is above 0.
   PixelNorm(const std::vector<double>& mean, const std::vector<double>& std);

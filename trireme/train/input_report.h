@@ -8,10 +8,10 @@
 
 namespace trireme {
 
-// What one rank knows.
+// The facts of one rank.
 struct InputOfRank {
   double waited = 0, step_seconds = 0;  // The steps of this process, and their time without data.
-  // Of the process, from its first replica; other ranks give none.
+  // The process has them in common; counts_process says which rank tells them.
   std::vector<data::StageUse> stages;
   int64_t threads = 0;  // The loading threads of this rank.
   int64_t skipped = 0;  // The records that could not be read.

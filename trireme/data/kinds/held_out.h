@@ -2,9 +2,23 @@
 #pragma once
 #include <trireme/data/data_options.h>
 #include <trireme/data/dataset.h>
+#include <cmath>
 #include <cstdint>
+#include <numeric>
 
 namespace trireme::data {
+
+// The test part of samples that follow each other, such as the blocks of a text: neighbours have
+// much in common, so the end is held out.
+inline plan::Split split_at_end(int64_t samples, double test_fraction) {
+  const auto test = std::llround(static_cast<double>(samples) * test_fraction);
+  plan::Split split;
+  split.train.resize(static_cast<size_t>(samples - test));
+  split.test.resize(static_cast<size_t>(test));
+  std::iota(split.train.begin(), split.train.end(), int64_t{0});
+  std::iota(split.test.begin(), split.test.end(), samples - test);
+  return split;
+}
 
 // Moves the samples that data.test_fraction holds out from `train` to `test`, which is empty, and
 // notes in `data` which ones. `Table` has select(table, samples).

@@ -1,14 +1,12 @@
 #include <fmt/format.h>
 
 #include <trireme/base/error.h>
+#include <trireme/data/kinds/held_out.h>
 #include <trireme/data/kinds/record_set.h>
 #include <trireme/data/pipeline/numbers.h>
 #include <trireme/data/pipeline/sample_shape.h>
 #include <trireme/records/open.h>
 #include <algorithm>
-#include <cmath>
-#include <numeric>
-#include <set>
 #include <utility>
 
 namespace trireme::data {
@@ -100,8 +98,8 @@ class ClassCounter {
   // Whether the reader's labels are those of the target.
   bool is_of_index() const { return fields_.target == "label" || fields_.target == "cls"; }
 
-  // Of an index that knows labels. Others are read once. -1: the record cannot be read, and is
-  // left out later.
+  // The index may know it; otherwise the record is read. -1: it cannot be read, and is left out
+  // later.
   int64_t label_of(int64_t index, records::Record& record) const {
     if (is_of_index())
       if (const auto label = reader_.label(index)) return *label;
@@ -165,20 +163,12 @@ class ClassCounter {
   const FieldChoice& fields_;
 };
 
-// Blocks of a text that follow each other have much in common, so its end is held out.
 void hold_out_records(const DataOptions& options, bool from_end, int64_t records,
                       RecordParts& parts, Dataset& data) {
   if (options.test_fraction <= 0) return;
-  if (from_end) {
-    const int64_t test = std::llround(static_cast<double>(records) * options.test_fraction);
-    data.split.train.resize(static_cast<size_t>(records - test));
-    data.split.test.resize(static_cast<size_t>(test));
-    std::iota(data.split.train.begin(), data.split.train.end(), int64_t{0});
-    std::iota(data.split.test.begin(), data.split.test.end(), records - test);
-  } else {
-    data.split = plan::plan_split(records, options.test_fraction,
-                                  static_cast<uint64_t>(options.split_seed));
-  }
+  data.split = from_end ? split_at_end(records, options.test_fraction)
+                        : plan::plan_split(records, options.test_fraction,
+                                           static_cast<uint64_t>(options.split_seed));
   parts.train_subset = data.split.train;
   parts.test_subset = data.split.test;
 }

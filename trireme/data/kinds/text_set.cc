@@ -2,9 +2,8 @@
 
 #include <trireme/base/error.h>
 #include <trireme/data/kinds/content_digest.h>
+#include <trireme/data/kinds/held_out.h>
 #include <trireme/data/kinds/text_set.h>
-#include <cmath>
-#include <numeric>
 
 namespace trireme::data {
 namespace {
@@ -32,12 +31,9 @@ Dataset read_text_set(const DataOptions& options) {
   const int64_t samples = text->samples();
   Dataset data;
   data.content = digest_of_text(*text);
-  data.test_samples = std::llround(static_cast<double>(samples) * options.test_fraction);
-  data.train_samples = samples - data.test_samples;
-  data.split.train.resize(static_cast<size_t>(data.train_samples));
-  data.split.test.resize(static_cast<size_t>(data.test_samples));
-  std::iota(data.split.train.begin(), data.split.train.end(), 0);
-  std::iota(data.split.test.begin(), data.split.test.end(), data.train_samples);
+  data.split = split_at_end(samples, options.test_fraction);
+  data.train_samples = std::ssize(data.split.train);
+  data.test_samples = std::ssize(data.split.test);
   data.input = {{options.block}, text->vocabulary};
   data.samples = SharedText(text);
   require_training_samples(data);

@@ -12,6 +12,7 @@
 #include <xxhash.h>
 
 #include <trireme/base/error.h>
+#include <trireme/base/error_parts.h>
 #include <trireme/base/files.h>
 #include <trireme/base/log.h>
 #include <trireme/data/pipeline/cache_store.h>
@@ -81,7 +82,7 @@ struct CacheStore::Header {
 struct CacheStore::EntryHead {
   uint32_t height, width, channels, target_bytes;
   int64_t index, stamp;
-  uint64_t digest;  // Of the numbers above, pixels and target; only in files.
+  uint64_t digest;  // Covers the numbers above, pixels and target; only in files.
 
   uint64_t digest_with(const std::byte* content, size_t bytes) const {
     const uint64_t seed = XXH3_64bits(this, offsetof(EntryHead, digest));
@@ -248,7 +249,7 @@ bool CacheStore::provide(uint64_t from, uint64_t end) {
     memory_.reserve(first, until - first);
   } catch (const Error& error) {
     if (head.full.exchange(1) == 0)
-      log_warning("the cache of samples ends at {} samples: {}", stored(), error.what());
+      log_warning("the cache of samples ends at {} samples: {}", stored(), parts_of(error).what);
     return false;
   }
   while (known < until && !head.provided.compare_exchange_weak(known, until)) continue;

@@ -1,5 +1,5 @@
-// What the first stages of a pipeline have made of samples, for later epochs, for all processes of
-// a host and, on a disk, for later jobs.
+// Keeps the images that the first stages of a pipeline have made, for later epochs, for all
+// processes of a host and, on a disk, for later jobs.
 //
 // Samples are added one by one until the space is used up. What does not fit stays out: under a
 // random order, throwing out older samples would lose as many hits as it gains. A process that is
@@ -45,7 +45,7 @@ class CacheStore {
   int64_t stored() const;                 // Samples, by all processes.
   int64_t bytes() const;                  // In use, by all processes.
   bool is_full() const;                   // Some sample did not fit.
-  int64_t hits() const { return hits_; }  // Of this process.
+  int64_t hits() const { return hits_; }  // In this process.
 
  private:
   struct Header;

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <trireme/base/error.h>
+#include <trireme/base/error_parts.h>
 #include <trireme/data/pipeline/program.h>
 #include <trireme/images/colour.h>
 #include <trireme/images/decode.h>
@@ -101,7 +102,8 @@ void as_damage(Decode decode) {
     decode();
   } catch (const Error& error) {
     if (error.code() == ErrorCode::corrupt) throw;
-    throw Error(ErrorCode::corrupt, "data", error.what());
+    const auto [what, remedy] = parts_of(error);
+    throw Error(ErrorCode::corrupt, "data", what, remedy);
   }
 }
 

@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <trireme/base/error.h>
+#include <trireme/base/error_parts.h>
 #include <trireme/base/hash.h>
 #include <trireme/base/log.h>
 #include <trireme/data/pipeline/batch_mix.h>
@@ -23,6 +24,7 @@ namespace trireme::data {
 namespace {
 
 constexpr const char* kKey = "data.stages";
+constexpr std::string_view kSkip = "data.on_bad_record=skip";
 
 // Samples that threads use one after the other.
 class SamplePool {
@@ -303,11 +305,13 @@ class PipelineSource : public Source {
     cache_->add(record, reader_->stamp(record), kept);
   }
 
+  // Readers name the record themselves, and decoders do not know it.
   Error in_its_place(const Error& error, int64_t record, bool may_be_skipped) const {
-    const std::string place = reader_->place(record), what = error.what();
-    return Error(error.code(), "data",
-                 what.find(place) != std::string::npos ? what : fmt::format("{}: {}", place, what),
-                 may_be_skipped ? "the whole file, or data.on_bad_record=skip" : "");
+    const std::string place = reader_->place(record);
+    auto [what, remedy] = parts_of(error);
+    if (what.find(place) == std::string::npos) what = fmt::format("{}: {}", place, what);
+    if (may_be_skipped) remedy += (remedy.empty() ? "" : ", or ") + std::string(kSkip);
+    return {error.code(), "data", what, remedy};
   }
 
   // A record counts once, however often it is read.
@@ -318,13 +322,13 @@ class PipelineSource : public Source {
       if (!bad_.insert(record).second) return;
       count = std::ssize(bad_);
     }
-    const Error full = in_its_place(error, record, false);
-    log_warning("a record is left out: {}", full.what());
+    const std::string what = parts_of(in_its_place(error, record, false)).what;
+    log_warning("a record is left out: {}", what);
     if (count <= options_.bad_records.most) return;
     throw Error(ErrorCode::invalid_argument, "data",
                 fmt::format("{} records could not be read, more than data.bad_records, {}; the "
                             "last one: {}",
-                            count, options_.bad_records.most, full.what()),
+                            count, options_.bad_records.most, what),
                 "whole files, or a larger data.bad_records");
   }
 

@@ -12,7 +12,7 @@
 
 namespace trireme::data {
 
-// What happens with a record that cannot be read or decoded.
+// The rule for records that cannot be read or decoded.
 struct BadRecords {
   bool skip = false;   // False: an error that names it.
   int64_t most = 100;  // More skipped ones in this process are an error.
@@ -24,7 +24,7 @@ struct PipelineOptions {
   BadRecords bad_records;
   // The records that count, in ascending order; empty: all of them.
   std::vector<int64_t> subset = {};
-  int64_t classes = 0;  // Of the targets; stages that mix samples need them.
+  int64_t classes = 0;  // The targets lie in 0..classes-1; 0: not known.
   // For the stage `cache`: the most bytes (-1: a quarter of the memory that is free), and the
   // folder of a cache on a disk.
   int64_t cache_bytes = -1;

@@ -69,7 +69,7 @@ class Program {
   template <typename Step>
   struct Metered {
     Step run;
-    uint64_t key;  // Of the stage's random numbers.
+    uint64_t key;  // Seeds the stage's random numbers.
     StageMeter* meter;
   };
   StageMeter* add_meter(std::string name);
@@ -84,8 +84,8 @@ class Program {
   size_t first_behind_cache_ = 0;
   std::optional<Stages> cached_;
   StageMeter* caching_ = nullptr;
-  PixelNorm norm_;               // Of an image that lies channel by channel.
-  images::RowOptions row_form_;  // Of any other.
+  PixelNorm norm_;               // For an image that lies channel by channel.
+  images::RowOptions row_form_;  // For any other.
   int64_t norm_channels_ = 1;    // 1: any number.
   bool is_normalised_ = false;
   StageMeter* writing_ = nullptr;

@@ -23,7 +23,7 @@ struct Sample {
   // what a stage makes.
   Planes planes;
   images::Image image, spare;
-  bool flip_horizontally = false, flip_vertically = false;  // Of the rows that are written last.
+  bool flip_horizontally = false, flip_vertically = false;  // The row is written mirrored.
   Example example;                                          // Once it is tensors.
 
   int64_t height() const { return planes.pixels ? planes.height : image.height; }

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <trireme/base/error.h>
+#include <trireme/base/error_parts.h>
 #include <trireme/data/pipeline/numbers.h>
 #include <trireme/data/pipeline/sample_shape.h>
 #include <trireme/images/decode.h>
@@ -22,7 +23,8 @@ std::vector<int64_t> shape_of_record(const records::Reader& reader, int64_t inde
     const images::Header header = images::read_header(image.bytes, {});
     return {header.channels, header.height, header.width};
   } catch (const Error& error) {
-    throw Error(error.code(), "data", fmt::format("{}: {}", reader.place(index), error.what()));
+    const auto [what, remedy] = parts_of(error);
+    throw Error(error.code(), "data", fmt::format("{}: {}", reader.place(index), what), remedy);
   }
 }
 
