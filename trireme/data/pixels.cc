@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <trireme/base/error.h>
-#include <algorithm>
 #include <bit>
 #include <cmath>
 
@@ -35,28 +34,6 @@ void multiply_fastest(const uint8_t* pixels, int64_t count, float high, float lo
   multiply(pixels, count, high, low, out);
 }
 
-inline __attribute__((always_inline)) void scale_and_shift(const uint8_t* __restrict pixels,
-                                                           int64_t count, float scale, float shift,
-                                                           float* __restrict out) {
-  for (int64_t i = 0; i < count; ++i) out[i] = static_cast<float>(pixels[i]) * scale + shift;
-}
-
-#if defined(__x86_64__)
-__attribute__((target("avx2"))) void scale_and_shift_avx2(const uint8_t* pixels, int64_t count,
-                                                          float scale, float shift, float* out) {
-  scale_and_shift(pixels, count, scale, shift, out);
-}
-#endif
-
-void scale_and_shift_fastest(const uint8_t* pixels, int64_t count, float scale, float shift,
-                             float* out) {
-#if defined(__x86_64__)
-  static const bool has_avx2 = __builtin_cpu_supports("avx2");
-  if (has_avx2) return scale_and_shift_avx2(pixels, count, scale, shift, out);
-#endif
-  scale_and_shift(pixels, count, scale, shift, out);
-}
-
 float first_16_bits(float value) {
   return std::bit_cast<float>(std::bit_cast<uint32_t>(value) & 0xffffff00U);
 }
@@ -82,31 +59,6 @@ PixelScale::PixelScale(float scale) : scale_(scale) {
 void PixelScale::convert(const uint8_t* pixels, int64_t count, float* out) const {
   if (split_is_exact_) return multiply_fastest(pixels, count, high_, low_, out);
   for (int64_t i = 0; i < count; ++i) out[i] = static_cast<float>(pixels[i]) / scale_;
-}
-
-PixelNorm::PixelNorm(const std::vector<double>& mean, const std::vector<double>& std) {
-  for (size_t i = 0; i < std::max(mean.size(), std.size()); ++i) {
-    const double middle = mean[std::min(i, mean.size() - 1)];
-    const double width = std[std::min(i, std.size() - 1)];
-    scale_.push_back(static_cast<float>(1.0 / (255.0 * width)));
-    shift_.push_back(static_cast<float>(-middle / width));
-  }
-}
-
-void PixelNorm::numbers(int64_t channel, const uint8_t* pixels, int64_t count, float* out) const {
-  if (is_plain_) return plain_.convert(pixels, count, out);
-  const size_t place = std::min(static_cast<size_t>(channel), scale_.size() - 1);
-  scale_and_shift_fastest(pixels, count, scale_[place], shift_[place], out);
-}
-
-void PixelNorm::convert(int64_t channel, const uint8_t* pixels, int64_t rows, int64_t columns,
-                        bool mirror_columns, bool mirror_rows, float* out) const {
-  if (!mirror_columns && !mirror_rows) return numbers(channel, pixels, rows * columns, out);
-  for (int64_t row = 0; row < rows; ++row) {
-    float* const to = out + row * columns;
-    numbers(channel, pixels + (mirror_rows ? rows - 1 - row : row) * columns, columns, to);
-    if (mirror_columns) std::reverse(to, to + columns);
-  }
 }
 
 }  // namespace trireme::data

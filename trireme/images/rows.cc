@@ -108,6 +108,31 @@ TRIREME_INLINE void write_rows(const Image& image, const RowOptions& options, co
   }
 }
 
+TRIREME_CLONES void write_planes(const Planes& planes, const RowOptions& options,
+                                 const Scale& scale, float* out) {
+  alignas(64) uint8_t turned[kPart];
+  const auto [pixels, channels, height, width] = planes;
+  for (int64_t c = 0; c < channels; ++c) {
+    const float factor = scale.factor[c], offset = scale.offset[c];
+    const uint8_t* const plane = pixels + c * height * width;
+    float* const to = out + c * height * width;
+    if (!options.flip_horizontally && !options.flip_vertically) {
+      scale_plane(plane, height * width, factor, offset, to);
+      continue;
+    }
+    for (int64_t y = 0; y < height; ++y) {
+      const uint8_t* const row = plane + (options.flip_vertically ? height - 1 - y : y) * width;
+      for (int64_t begin = 0; begin < width; begin += kPart) {
+        const int64_t count = std::min(kPart, width - begin);
+        const int64_t at = options.flip_horizontally ? width - begin - count : begin;
+        if (options.flip_horizontally) turn(row + begin, count, turned);
+        scale_plane(options.flip_horizontally ? turned : row + begin, count, factor, offset,
+                    to + y * width + at);
+      }
+    }
+  }
+}
+
 TRIREME_CLONES void write_floats(const Image& image, const RowOptions& options, const Scale& scale,
                                  float* out) {
   write_rows(image, options, scale, out);
@@ -132,12 +157,12 @@ void erase(const Image& image, const EraseBox& erased, bool channels_last, Numbe
       }
 }
 
-Scale checked_scale(const Image& image, const RowOptions& options) {
-  if (image.channels < 1 || image.channels > kMostChannels)
+Scale checked_scale(int64_t channels, Size size, const RowOptions& options) {
+  if (channels < 1 || channels > kMostChannels)
     throw Error(ErrorCode::invalid_argument, "images",
-                fmt::format("an image has {} channels", image.channels), "1 to 4 channels");
+                fmt::format("an image has {} channels", channels), "1 to 4 channels");
   Scale scale{};
-  for (size_t c = 0; c < static_cast<size_t>(image.channels); ++c) {
+  for (size_t c = 0; c < static_cast<size_t>(channels); ++c) {
     const double mean = options.mean[c], std = options.std[c];
     if (!(std > 0) || !std::isfinite(std) || !std::isfinite(mean))
       throw Error(ErrorCode::invalid_argument, "images",
@@ -148,20 +173,25 @@ Scale checked_scale(const Image& image, const RowOptions& options) {
   }
   // An erased box may have no pixel, unlike a crop.
   if (options.erase && options.erase->box.height > 0 && options.erase->box.width > 0)
-    check_crop(options.erase->box, image.size());
+    check_crop(options.erase->box, size);
   return scale;
 }
 
 }  // namespace
 
 void write_row(const Image& image, const RowOptions& options, float* out) {
-  write_floats(image, options, checked_scale(image, options), out);
+  write_floats(image, options, checked_scale(image.channels, image.size(), options), out);
   if (options.erase) erase(image, *options.erase, options.channels_last, out);
 }
 
 void write_row(const Image& image, const RowOptions& options, uint16_t* out) {
-  write_bfloats(image, options, checked_scale(image, options), out);
+  write_bfloats(image, options, checked_scale(image.channels, image.size(), options), out);
   if (options.erase) erase(image, *options.erase, options.channels_last, out);
+}
+
+void write_row(const Planes& planes, const RowOptions& options, float* out) {
+  write_planes(planes, options,
+               checked_scale(planes.channels, {planes.height, planes.width}, options), out);
 }
 
 }  // namespace trireme::images

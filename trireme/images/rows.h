@@ -16,6 +16,12 @@ struct RowOptions {
   std::optional<EraseBox> erase;  // In the flipped image.
 };
 
+// Bytes that lie channel by channel: [channels, height, width].
+struct Planes {
+  const uint8_t* pixels = nullptr;  // Null: there are none.
+  int64_t channels = 0, height = 0, width = 0;
+};
+
 // Writes height * width * channels numbers in one pass. The bits are equal on all processors. They
 // may differ from those of a division by a unit in the last place. A bfloat16 is the float32,
 // rounded to the nearest, ties to even.
@@ -23,5 +29,7 @@ struct RowOptions {
 // to erase outside the image, before anything is written.
 void write_row(const Image& image, const RowOptions& options, float* out);
 void write_row(const Image& image, const RowOptions& options, uint16_t* out_bfloat16);
+// The same bits for planes, which stay planes: without channels_last and erase.
+void write_row(const Planes& planes, const RowOptions& options, float* out);
 
 }  // namespace trireme::images

@@ -27,7 +27,7 @@ uint64_t key_of(std::string_view name, int64_t occurrence) {
 }
 
 // The planes of a field of bytes, for stages that take a row of numbers from it as it is.
-Planes planes_of(const records::Field& field) {
+images::Planes planes_of(const records::Field& field) {
   return {reinterpret_cast<const uint8_t*>(field.bytes.data()), field.shape[0], field.shape[1],
           field.shape[2]};
 }
@@ -65,7 +65,6 @@ Program::Program(const Stages& stages, FieldChoice fields) : fields_(std::move(f
       batch_stages_.push_back(stage);
     } else if (form.name == "normalise") {
       const std::vector<double>&mean = stage.numbers("mean"), &std = stage.numbers("std");
-      norm_ = PixelNorm(mean, std);
       norm_channels_ = std::ssize(mean) > 1 ? std::ssize(mean) : std::ssize(std);
       if (mean.size() > 1 && std.size() > 1 && mean.size() != std.size())
         refuse_program(
@@ -171,21 +170,8 @@ void Program::write_row(const Sample& sample, void* row, StageTimer& timer) cons
     refuse_program(fmt::format("normalise has numbers for {} channels, and the image has {}",
                                norm_channels_, sample.channels()),
                    "a number for each channel, or one for all");
-  if (sample.planes.pixels) {
-    const auto& [pixels, channels, height, width] = sample.planes;
-    for (int64_t channel = 0; channel < channels; ++channel, out += height * width)
-      norm_.convert(channel, pixels + channel * height * width, height, width,
-                    sample.flip_horizontally, sample.flip_vertically, out);
-  } else if (!fields_.image.empty()) {
-    if (!is_normalised_) {
-      write_plain(sample, out);
-      timer.spent_in(*writing_);
-      return;
-    }
-    images::RowOptions form = row_form_;
-    form.flip_horizontally = sample.flip_horizontally;
-    form.flip_vertically = sample.flip_vertically;
-    images::write_row(sample.image, form, out);
+  if (!fields_.image.empty()) {
+    write_image(sample, out);
   } else if (!fields_.tokens.empty()) {
     copy_tokens(sample.record.at(fields_.tokens), 0, static_cast<int64_t*>(row));
   } else {
@@ -199,21 +185,41 @@ void Program::write_row(const Sample& sample, void* row, StageTimer& timer) cons
   timer.spent_in(*writing_);
 }
 
-// The bits of PixelScale(255), so that a stage such as a crop changes none of them.
-void Program::write_plain(const Sample& sample, float* out) const {
+void Program::write_image(const Sample& sample, float* out) const {
+  if (!is_normalised_) return write_plain(sample, out);
+  images::RowOptions form = row_form_;
+  form.flip_horizontally = sample.flip_horizontally;
+  form.flip_vertically = sample.flip_vertically;
+  if (sample.planes.pixels)
+    images::write_row(sample.planes, form, out);
+  else
+    images::write_row(sample.image, form, out);
+}
+
+// The bits of an ImageSource, so that a stage such as a crop changes none of them.
+void Program::write_plain(const Sample& sample, float* out) {
+  static const PixelScale scale(255);
   static const std::array<float, 256> numbers = [] {
+    std::array<uint8_t, 256> pixels{};
+    for (size_t pixel = 0; pixel < pixels.size(); ++pixel)
+      pixels[pixel] = static_cast<uint8_t>(pixel);
     std::array<float, 256> all{};
-    for (size_t pixel = 0; pixel < all.size(); ++pixel)
-      all[pixel] = static_cast<float>(pixel) / 255.0F;
+    scale.convert(pixels.data(), std::ssize(pixels), all.data());
     return all;
   }();
-  const images::Image& image = sample.image;
-  for (int64_t channel = 0; channel < image.channels; ++channel)
-    for (int64_t y = 0; y < image.height; ++y) {
-      const uint8_t* const row = image.row(sample.flip_vertically ? image.height - 1 - y : y);
-      for (int64_t x = 0; x < image.width; ++x) {
-        const int64_t at = sample.flip_horizontally ? image.width - 1 - x : x;
-        *out++ = numbers[row[at * image.channels + channel]];
+  const int64_t channels = sample.channels(), height = sample.height(), width = sample.width();
+  const bool are_planes = sample.planes.pixels != nullptr;
+  const uint8_t* const pixels = are_planes ? sample.planes.pixels : sample.image.pixels.data();
+  if (are_planes && !sample.flip_horizontally && !sample.flip_vertically)
+    return scale.convert(pixels, channels * height * width, out);
+  // The distances between channels, and between pixels.
+  const int64_t plane = are_planes ? height * width : 1, step = are_planes ? 1 : channels;
+  for (int64_t channel = 0; channel < channels; ++channel)
+    for (int64_t y = 0; y < height; ++y) {
+      const int64_t row = (sample.flip_vertically ? height - 1 - y : y) * width;
+      for (int64_t x = 0; x < width; ++x) {
+        const int64_t at = row + (sample.flip_horizontally ? width - 1 - x : x);
+        *out++ = numbers[pixels[channel * plane + at * step]];
       }
     }
 }

@@ -75,7 +75,8 @@ class Program {
   StageMeter* add_meter(std::string name);
   const records::Field& target_of(const Sample& sample) const;
   void run_image_steps(Sample& sample, StageTimer& timer, size_t first, size_t last) const;
-  void write_plain(const Sample& sample, float* out) const;
+  void write_image(const Sample& sample, float* out) const;
+  static void write_plain(const Sample& sample, float* out);
   void erase_part(const Sample& sample, float* row) const;
 
   FieldChoice fields_;
@@ -84,8 +85,7 @@ class Program {
   size_t first_behind_cache_ = 0;
   std::optional<Stages> cached_;
   StageMeter* caching_ = nullptr;
-  PixelNorm norm_;               // For an image that lies channel by channel.
-  images::RowOptions row_form_;  // For any other.
+  images::RowOptions row_form_;  // For an image that a stage normalises.
   int64_t norm_channels_ = 1;    // 1: any number.
   bool is_normalised_ = false;
   StageMeter* writing_ = nullptr;

@@ -4,16 +4,11 @@
 #include <trireme/data/batch.h>
 #include <trireme/data/source.h>
 #include <trireme/images/image.h>
+#include <trireme/images/rows.h>
 #include <trireme/records/record.h>
 #include <cstdint>
 
 namespace trireme::data {
-
-// Bytes [channels, height, width] that a record holds as they are.
-struct Planes {
-  const uint8_t* pixels = nullptr;  // Null: there are none.
-  int64_t channels = 0, height = 0, width = 0;
-};
 
 // One thread uses it for one sample after the other, so that its memory is reused.
 struct Sample {
@@ -21,7 +16,7 @@ struct Sample {
   records::Record record;
   // An image is `planes`, as long as no stage needs other pixels, or else `image`. `spare` is for
   // what a stage makes.
-  Planes planes;
+  images::Planes planes;
   images::Image image, spare;
   bool flip_horizontally = false, flip_vertically = false;  // The row is written mirrored.
   Example example;                                          // Once it is tensors.
