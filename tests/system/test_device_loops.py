@@ -2,6 +2,7 @@
 The device is a stand-in whose memory the host cannot read (tests/stand_in)."""
 
 import json
+import re
 import unittest
 
 from support import BIN, TRIREME, SystemTest, environment
@@ -107,6 +108,12 @@ class DeviceLoops(SystemTest):
                           'device is "cpu" on rank 0, and "hpu" on rank 1')
         self.assert_named("half_on_a_device", "'hidden.weight' is on cpu",
                           "'output.weight' is on hpu:1")
+
+    def test_all_ranks_name_the_rank_that_moved_its_model_alone(self):
+        code, out, err = self.run_scenario("moved_later", 2, TEST_ALONE=1)
+        self.assertEqual(code, 2, out + err)
+        named = "rank 1: parameter 'hidden.weight' is on another device"
+        self.assertEqual(len(re.findall(rf"^\[[01]\] .*{named}", err, re.M)), 2, err)
 
 
 if __name__ == "__main__":

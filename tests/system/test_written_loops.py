@@ -2,6 +2,7 @@
 what goes wrong in them is named (written_loops.cc)."""
 
 import json
+import re
 import signal
 import unittest
 
@@ -291,6 +292,12 @@ class WrittenLoops(SystemTest):
                 before, after = (float(line.split()[-1]) for line in out.splitlines()[-2:])
                 self.assertGreater(before, 0.97)
                 self.assertGreater(after, 0.8)
+
+    def test_all_ranks_name_a_step_without_a_backward_of_one_rank(self):
+        code, out, err = self.run_scenario("one_without_backward", 2)
+        self.assertEqual(code, 2, out + err)
+        named = re.findall(r"^\[[01]\] .*rank 1, step 3: step\(\) without a backward", err, re.M)
+        self.assertEqual(len(named), 2, err)
 
     def assert_named(self, name, *parts, processes=(2, 3), expected=2):
         for count in processes:

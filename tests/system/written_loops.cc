@@ -416,9 +416,10 @@ void moved_later(World& world) {
   Net model;
   Distributed<torch::optim::SGD> optimizer(world, model, torch::optim::SGDOptions(0.1));
   one_step(model, optimizer);
-  model.to(device());
+  const bool moves = world.rank() == 1 || number_in("TEST_ALONE") != 1;
+  if (moves) model.to(device());
   optimizer.zero_grad();
-  model.forward(torch::ones({2, 6}, device())).sum().backward();
+  model.forward(torch::ones({2, 6}, moves ? device() : torch::Device("cpu"))).sum().backward();
   optimizer.step();
 }
 

@@ -252,12 +252,6 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
     }
   }
 
-  // After such a change backward may no longer reach the parameters that the engine knows.
-  void refuse_new_forms() const {
-    if (const ParameterChange found = engine.forms.find_new_form(); found.change != Change::none)
-      throw change_error(rank(), found, names_of(engine.state.parameters));
-  }
-
   void tell_at_the_end() const {
     if (check_every > 0)
       loop->facts_at_the_end[fmt::format("engine {}", number)] =
@@ -295,16 +289,23 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
                   "the last backward() before step() outside no_sync()");
   }
 
+  // The others wait in a backward() that has not reached this rank's parameters: it was left out,
+  // or another type or device has cut the parameters off. So all ranks learn of it.
+  void tell_all(ParameterChange found) {
+    if (found.change == Change::none) found = {Change::no_backward, static_cast<int>(steps + 1)};
+    forget_gradients();
+    Contribution mine = contribution();
+    mine.change = found;
+    loop->begin(part, kBackward);
+    means(mine);
+  }
+
   void update(const std::function<at::Tensor(Closure)>& own) {
-    refuse_new_forms();
+    const ParameterChange found = engine.forms.find_new_form();
+    if (!has_means && !has_own_alone) tell_all(found);
+    if (found.change != Change::none)
+      throw change_error(rank(), found, names_of(engine.state.parameters));
     refuse_own_alone();
-    // The others wait in the backward() that this rank has left out. So all learn of it.
-    if (!has_means) {
-      Contribution mine = contribution();
-      mine.change = {Change::no_backward, static_cast<int>(steps + 1)};
-      loop->begin(part, kBackward);
-      engine.exchange->leave_means(mine);
-    }
     tell_unused();
     if (engine.own_update) {
       std::vector<int> all(engine.parameters.size());
