@@ -253,7 +253,7 @@ TEST(LostServers, APushThatADeposedClockTookIsMadeAgain) {
 
 // ---- Engines ----
 
-// What the ranks have done, for the one that ends servers meanwhile.
+// The progress of the ranks, for the thread that ends servers meanwhile.
 class Watch {
  public:
   explicit Watch(int ranks) : done_(static_cast<size_t>(ranks)) {}

@@ -128,7 +128,7 @@ TEST(PartsInMemory, CopiesCountOfTheNewestStepOfWhichAllPartsAreThere) {
   // A checkpoint is newer.
   EXPECT_EQ(step_of({all, {}}, 7), -1);
   EXPECT_EQ(step_of({all, {}}, 6), 6);
-  // What the ranks have now counts first.
+  // The parts that the ranks have now count first.
   EXPECT_EQ(step_of({all, {part(1, 9, 1)}}), 9);
 }
 

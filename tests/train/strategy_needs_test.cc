@@ -1,4 +1,4 @@
-// What strategies cannot work without: the groups of a mesh, and a model that can be cut.
+// The needs of strategies: the groups of a mesh, and a model that can be cut.
 #include "lost_worker.h"
 #include "own_strategies.h"
 // This header must come after those of torch.

@@ -1,4 +1,4 @@
-// What the functions of the library have in common: handles, errors as codes, tensors.
+// The common part of the library's functions: handles, errors as codes, tensors.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
@@ -13,7 +13,7 @@
 
 namespace trireme::capi {
 
-// What was made from a world and has groups of its own. In each new generation of an elastic job
+// An object that was made from a world and has groups of its own. In a new generation of a job
 // all ranks make these groups again, in the order in which the objects were made.
 class Bound {
  public:
@@ -65,7 +65,7 @@ Handle& given(Handle* handle, const char* name) {
 
 struct trireme_world {
   trireme::World world;
-  // Those that have not been freed, in the order in which they were made. They may outlive the
+  // The objects that have not been freed, in the order of their making. They may outlive the
   // world: a language with a garbage collector frees in any order.
   std::shared_ptr<std::vector<trireme::capi::Bound*>> bound =
       std::make_shared<std::vector<trireme::capi::Bound*>>();

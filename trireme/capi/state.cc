@@ -192,7 +192,7 @@ struct trireme_state : Bound, trireme::Engine {
       throw Error(ErrorCode::invalid_argument, "capi",
                   "the checkpoint was not written by a trireme_state", "another folder");
     note_ = incoming.counters.at("note");
-    // What nobody holds yet: an optimizer may make its tensors later.
+    // Tensors that nobody holds yet: an optimizer may make its own later.
     for (const trireme::plan::TensorSpec& spec : incoming.tensors) {
       const bool is_other = spec.name.starts_with(kPrefix);
       const std::string name = is_other ? spec.name.substr(kPrefix.size()) : spec.name;
@@ -256,7 +256,7 @@ struct trireme_state : Bound, trireme::Engine {
     copy_.note = note_;
     copy_.step = step_;
   }
-  // What was held since the commit, and is not part of it, goes.
+  // An entry that was held since the commit, and is not part of it, goes.
   void put_back() {
     std::erase_if(entries_, [&](const auto& each) { return !copy_.entries.contains(each.first); });
     for (const auto& [name, entry] : copy_.entries) entries_.at(name).tensor.copy_(entry.tensor);

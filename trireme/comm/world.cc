@@ -29,7 +29,7 @@ struct World::Impl {
   plan::CollectiveTable table;
   bool connected = false;
   int replicas = 1;
-  // Those of this generation.
+  // The groups of this generation.
   int groups_made = 0;
   std::shared_ptr<comm::Kin> kin = std::make_shared<comm::Kin>();
   std::optional<comm::HostMap> hosts;  // The workers by shared memory.

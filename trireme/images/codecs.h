@@ -1,4 +1,4 @@
-// What decode.cc asks of the formats. Nothing else includes this.
+// The functions that decode.cc asks of the formats. Nothing else includes this.
 #pragma once
 #include <trireme/base/error.h>
 #include <trireme/images/decode.h>

@@ -16,7 +16,7 @@ struct JitterOptions {
 
 enum class ColourChange : uint8_t { brightness, contrast, saturation, hue };
 
-// What was drawn for one image.
+// The factors that were drawn for one image.
 struct Jitter {
   std::array<ColourChange, 4> order{ColourChange::brightness, ColourChange::contrast,
                                     ColourChange::saturation, ColourChange::hue};

@@ -16,7 +16,7 @@
 
 namespace trireme::images {
 
-// What a file may ask for. Sizes in headers are compared with it before memory is allocated.
+// The most that a file may ask for. Headers are compared with it before memory is allocated.
 struct DecodeLimits {
   int64_t pixels = int64_t{1} << 28;  // Height times width.
   int jpeg_scans = 500;               // A progressive file with many scans costs much time.

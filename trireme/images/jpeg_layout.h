@@ -1,4 +1,4 @@
-// What the markers of a JPEG say before its pixels begin (ITU-T T.81, annex B).
+// The facts in the markers of a JPEG before its pixels begin (ITU-T T.81, annex B).
 #pragma once
 #include <trireme/images/codecs.h>
 

@@ -1,4 +1,4 @@
-// What follows from a job's options before it starts. Nothing here opens a connection or starts
+// The facts that follow from a job's options. Nothing here opens a connection or starts
 // a process.
 #pragma once
 #include <trireme/base/environment.h>

@@ -35,7 +35,7 @@ struct Task {
   bool operator==(const Task&) const = default;
 };
 
-// What happens when a task is lost.
+// The consequence when a task is lost.
 enum class OnLoss {
   end_generation,  // As for a worker: the job ends, or the generation of an elastic job.
   tell,            // The others are told, and the job continues.

@@ -48,7 +48,7 @@ void fill_uniform(const at::Tensor& weight, const std::string& table, const RowI
   constexpr int64_t kAtOnce = 1 << 18;
   const at::NoGradGuard no_grad;
   const int64_t rows = weight.size(0), width = weight.size(1);
-  // What mix64(seed, table, row) makes of the first two.
+  // The state of mix64(seed, table, row) after the first two.
   const auto key = static_cast<int64_t>(mix64(mix64(init.seed, servers::key_of_table(table))));
   const at::Tensor columns = at::arange(width, at::kLong);
   for (int64_t from = 0, count = 0; from < rows; from += count) {

@@ -41,7 +41,7 @@ struct Family {
   int64_t (*default_batch)(const ModelOptions& options);
   // Whether a layer keeps running statistics of the samples.
   bool (*has_batch_norm)(const ModelOptions& options) = [](const ModelOptions&) { return false; };
-  // What a message proposes to a user who cannot have batch norm.
+  // The proposal of a message to a user who cannot have batch norm.
   std::string_view without_batch_norm = "a model without batch norm";
 
   bool has_key(std::string_view key) const;

@@ -14,7 +14,7 @@ struct GptSizes {
   int tied;
 };
 
-// Those of GPT-2 are from Radford et al. 2019, table 2. The paper does not give the heads; they
+// The sizes of GPT-2 are from Radford et al. 2019, table 2. The paper gives no heads; they
 // have 64 features each, as in the weights that OpenAI published.
 constexpr std::array kGptSizes = {
     GptSizes{"gpt", 6, 256, 8, 8192, 128, 0},

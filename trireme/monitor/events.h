@@ -29,7 +29,7 @@ struct StepRecord {
   double gradient_norm = -1;  // Negative: not computed.
   int64_t samples = 0;        // The size of the global batch.
   double seconds = 0;         // The wall time of the step.
-  // What this rank did to exchange the gradients, and the elements that it updated.
+  // The work of this rank in exchanging the gradients, and the elements that it updated.
   int64_t operations = 0, bytes_sent = 0, updated_elements = 0;
   // Above 1: the record stands for so many steps of an epoch (merged()).
   int64_t steps = 1;

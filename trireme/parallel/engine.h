@@ -217,8 +217,8 @@ class Engine {
 
 using plan::StrategyFeatures;
 
-// What an engine cannot work without. The Trainer provides it or says before the first step why it
-// cannot.
+// The needs of an engine. The Trainer meets them,
+// or says before the first step why it cannot.
 struct EngineNeeds {
   // The grid of the ranks, such as {{"data", 2}, {"stage", 4}}. Its axes multiply to `ranks`.
   // Empty: the engine needs only the group of all ranks.

@@ -21,7 +21,7 @@ enum class Change : int {
   // The next changes are those of shared parameters only.
   moved,      // It has another storage.
   rewritten,  // It has other values.
-  // Of a loop that calls backward() and step() itself: step() came without a backward().
+  // A loop that calls backward() and step() itself came to step() without a backward().
   no_backward,
 };
 

@@ -63,7 +63,7 @@ std::string parameter_of(const std::string& state_name);
 // State that processes beside the ranks have, and write into checkpoints themselves.
 struct StateElsewhere {
   int parts = 0;  // The last ones of a checkpoint (checkpoint/parts.h).
-  // What it is. A checkpoint whose text is another one does not fit.
+  // Its meaning in words. A checkpoint whose text is another one does not fit.
   std::string text;
   // On rank 0: they copy this state, and begin to write their parts. If that has to be begun
   // again, the part gets another attempt. Throws as checkpoints do.

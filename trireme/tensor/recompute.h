@@ -21,7 +21,7 @@ struct RecomputeSetting {
   // A function of its inputs, parameters, buffers and random numbers. It saves the same tensors in
   // the same order whenever these are the same.
   std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)> forward;
-  // Those that forward may change.
+  // The buffers that forward may change.
   std::vector<at::Tensor> buffers;
   // The thread's random numbers; null: those of LibTorch's default CPU generator.
   ReplicaRandom* random = nullptr;

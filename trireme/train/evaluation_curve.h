@@ -1,4 +1,4 @@
-// What an evaluator decides: which checkpoint comes next, which is the best, and when the run is
+// The decisions of an evaluator: which checkpoint comes next, which is the best, when the run is
 // to stop. Pure; no torch.
 #pragma once
 #include <trireme/base/json.h>
@@ -56,7 +56,7 @@ class EvaluationCurve {
   // The oldest checkpoint that is to be evaluated: one that is newer than all that were, or that
   // took the place of one. Older ones that nobody evaluated stay so.
   std::optional<FoundCheckpoint> next(const std::vector<FoundCheckpoint>& present) const;
-  // Of equal ones the oldest. Null before the first finite value.
+  // The best one, and the oldest of equal ones. Null before the first finite value.
   const EvaluatedCheckpoint* best() const;
   // Evaluations since the last improvement by more than minimum_change, in the order of steps.
   int64_t without_improvement() const;

@@ -1,4 +1,4 @@
-// What rank 0 knows of the job's evaluator (evaluator.h).
+// Rank 0's knowledge of the job's evaluator (evaluator.h).
 #pragma once
 #include <trireme/base/json.h>
 #include <trireme/comm/world.h>

@@ -1,4 +1,4 @@
-// Those who listen to a run: the sinks, which hear of it on rank 0, the launcher, which hears of
+// The listeners of a run: the sinks, which hear of it on rank 0, the launcher, which hears of
 // all ranks, and the report and the callbacks of every rank.
 #pragma once
 #include <trireme/monitor/sink.h>

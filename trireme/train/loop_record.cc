@@ -132,7 +132,7 @@ struct LoopRecord::Impl {
     }
   }
 
-  // What a step has besides the values. A rank without batches has it from another rank.
+  // The facts of a step besides the values. A rank without batches has them from another rank.
   struct Told {
     double names = 0;  // A digest of them.
     int64_t values = 0, samples = 0;

@@ -24,7 +24,7 @@ constexpr int64_t kMostBytes = int64_t{256} << 20;  // Of a message.
 
 using Numbers = std::vector<int64_t>;
 
-// Where the tensors of a part lie in one block of bytes.
+// The places of the tensors of a part in one block of bytes.
 struct Packing {
   std::vector<int64_t> offsets;
   int64_t bytes = 0;

@@ -37,7 +37,7 @@ class NeighbourCopies {
     RunState own;
     std::optional<RunState> others;
   };
-  // What travels beside the bytes of the tensors.
+  // The message beside the bytes of the tensors.
   struct Letter;
 
   // Lets errors of messages through.

@@ -122,7 +122,7 @@ struct ReplicaRun::Impl {
   }
 
   const ReplicaSetting setting_;
-  // What names no number of a device, such as `cuda`, means this one on the replica's thread.
+  // A device without a number, such as `cuda`, means this one on the replica's thread.
   const c10::OptionalDeviceGuard current_{setting_.device.is_cpu() ? std::optional<at::Device>()
                                                                    : setting_.device};
   World& world_;

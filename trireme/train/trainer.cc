@@ -171,7 +171,7 @@ Trainer::Trainer(World& world, TrainerOptions options)
   const bool has_float16 =
       std::find(halves.begin(), halves.end(), plan::DType::float16) != halves.end();
   if (has_float16 && !options_.loss_scaling) options_.loss_scaling.emplace();
-  // Those that are here now need not all have virtual shards: an elastic job changes its size.
+  // The ranks of now need not all have virtual shards: an elastic job changes its size.
   TrainerOptions of_any_size = options_;
   if (world_.is_elastic()) of_any_size.virtual_shards = 0;
   const ResolvedStrategy resolved = resolve_strategy(of_any_size, world_.workers());

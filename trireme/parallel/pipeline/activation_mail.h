@@ -1,7 +1,7 @@
 // The tensors that the stages of a pipeline send each other: activations forward, and their
 // gradients backward. Their number, shapes and types may change from message to message.
 //
-// Where messages run in the background (TCP and Gloo), the next message of each other stage is
+// If messages run in the background (TCP and Gloo), the next message of each other stage is
 // received while a step computes. Their groups take receives of one thread and sends of another.
 // Elsewhere a message moves when a step asks for it: the stages of a host read each other's
 // memory, and a thread that waits would only take a core.

@@ -26,7 +26,7 @@ class BackwardGraph {
   // `roots` lead to the outputs' operations, `inputs` to the accumulators of the inputs.
   BackwardGraph(const torch::autograd::edge_list& roots, const torch::autograd::edge_list& inputs);
 
-  // Those that lead to an input.
+  // The nodes that lead to an input.
   const std::vector<OnTheWay>& on_the_way() const { return on_the_way_; }
   // The other nodes that the first half runs.
   const torch::autograd::edge_list& beside() const { return beside_; }

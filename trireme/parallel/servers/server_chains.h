@@ -101,7 +101,7 @@ class ServerChains {
   void require_clock();
 
   ServerPlaces in_use() const;
-  // Those that are not in use: they are lost, or have no state.
+  // The servers that are not in use: they are lost, or have no state.
   std::vector<int> missing() const;
   bool is_lost(int server, const ServerPlace& place) const {
     return is_lost_ && is_lost_(server, place.incarnation);

@@ -206,7 +206,7 @@ class ServerClient {
   net::Message::Tensor gradient_of(int server, size_t piece) const;
   struct Early;
   void send_early(size_t link);
-  // Those that the push of this step may leave out; null: none.
+  // The gradients that the push of this step may leave out; null: none.
   const servers::SentEarly* sent_early_to(const Link& link, int64_t step) const;
   servers::ServerRequest request_of(servers::ServerCall call, const Link& link) const;
   servers::ServerRequest waiting_request(servers::ServerCall call) const;

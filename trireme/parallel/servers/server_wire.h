@@ -30,8 +30,8 @@ enum class ServerCall : uint8_t {
   open_round,  // Server 0. Text: the round's id and its number of leases.
   skip,        // Server 0: the batch of a lease counts as used, without an update.
   decisions,   // Text of the answer: the decided updates that some server may lack.
-  // Of embedding tables. The tensors of the first two are, for each table that the header lists,
-  // rows, int64 [n]; the answer has their values, float32 [n, width].
+  // Calls for embedding tables. The first two have rows, int64 [n], for each table that the header
+  // lists; the answer has their values, float32 [n, width].
   rows,        // For a step.
   peek_rows,   // For an evaluation: no row is made.
   rows_as_of,  // `clock`: all rows are to be those of this version. The answer has their version.

@@ -17,7 +17,7 @@ class CheckpointRows {
   CheckpointRows(const CheckpointRows&) = delete;
   CheckpointRows& operator=(const CheckpointRows&) = delete;
 
-  // Those of before go. Throws Error(corrupt | io | not_found) for files that are damaged,
+  // The rows of before go. Throws Error(corrupt | io | not_found) for files that are damaged,
   // Error(unsupported) for a checkpoint without rows, or with those of other tables.
   void load(const std::filesystem::path& checkpoint);
 

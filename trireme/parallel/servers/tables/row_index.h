@@ -1,4 +1,4 @@
-// Where the rows of a table are in memory: an open-addressing hash table from the row's number to
+// Finds the rows of a table in memory: an open-addressing hash table from the row's number to
 // its slot (linear probing; Knuth 1998, "The Art of Computer Programming" 3, section 6.4,
 // algorithms L and R).
 //

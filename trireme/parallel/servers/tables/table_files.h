@@ -17,7 +17,7 @@
 namespace trireme {
 
 namespace servers {
-// Of a checkpoint; each server has a part of it (checkpoint::file_of_part()).
+// A file of a checkpoint; each server has a part of it (checkpoint::file_of_part()).
 inline constexpr const char* kTablesFile = "tables.safetensors";
 }  // namespace servers
 
