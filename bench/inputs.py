@@ -11,6 +11,16 @@ from pairs import Measurement, interleave
 from report import Row, Section
 
 PEER = ROOT / "bench/peer_input.py"
+PIPELINES_PEER = ROOT / "bench/peer_input_pipelines.py"
+# library -> (its Python, how to get it)
+PIPELINES = {
+    "tf.data": (ROOT / ".venv-tensorflow/bin/python", "python3 -m venv .venv-tensorflow && "
+                ".venv-tensorflow/bin/pip install tensorflow-cpu grain pillow"),
+    "grain": (ROOT / ".venv-tensorflow/bin/python", "as for tf.data"),
+    "ffcv": (ROOT / ".venv-ffcv/bin/python", "python3 -m venv .venv-ffcv, then pip install there "
+             "torch, ffcv and opencv-python-headless; FFCV compiles against Debian's "
+             "libopencv-dev and libturbojpeg0-dev"),
+}
 SECONDS, BATCH = 3, 256
 COLOURS = "0.4914:0.4822:0.4465, 0.247:0.2435:0.2616"
 
@@ -42,6 +52,25 @@ def torch_loader(data, workers, batched=False):
     return Measurement(seconds, seconds)
 
 
+def pipeline(library, data, threads):
+    figures = run([PIPELINES[library][0], PIPELINES_PEER, library, data.peer, data.path,
+                   "--threads", threads, "--seconds", SECONDS, "--batch", BATCH])
+    seconds = 1000 / figures["samples_per_second"]
+    return Measurement(seconds, seconds)
+
+
+def peers_of(data, threads):
+    """name -> its measurement, for libraries that are here."""
+    workers = 0 if threads == 1 else threads
+    peers = {f"DataLoader, {workers} workers": functools.partial(torch_loader, data, workers)}
+    if data.peer == "memory":
+        peers["DataLoader, batched"] = functools.partial(torch_loader, data, 0, True)
+    for library, (python, _) in PIPELINES.items():
+        if python.exists():
+            peers[f"{library}, {threads}"] = functools.partial(pipeline, library, data, threads)
+    return peers
+
+
 def make_bytes(folder):
     """CIFAR-10's binary format with random pixels."""
     numbers = random.Random(1)
@@ -67,25 +96,26 @@ def measure_inputs(rounds):
         make_images(large, "make-large")
         sets = [
             (Set("3x32x32 bytes in memory", "cifar", memory, f"normalise({COLOURS})", "memory"),
-             {"ours, 1 thread": 1},
-             {"DataLoader": (0, False), "DataLoader, batched": (0, True)}),
+             (1,)),
             (Set("JPEG 32x32, flip", "image_folder", small,
-                 f"decode | flip | normalise({COLOURS})", "small"),
-             {"ours, 1 thread": 1, "ours, 2 threads": 2},
-             {"DataLoader": (0, False), "DataLoader, 2 workers": (2, False)}),
+                 f"decode | flip | normalise({COLOURS})", "small"), (1, 2)),
             (Set("JPEG 640x427, random resized crop 224, flip", "image_folder", large,
                  "decode | random_resized_crop(224) | flip | normalise(imagenet)", "large"),
-             {"ours, 1 thread": 1, "ours, 2 threads": 2},
-             {"DataLoader": (0, False), "DataLoader, 2 workers": (2, False)})]
-        for data, mine, peers in sets:
-            taken = interleave(
-                {name: functools.partial(ours, data, threads) for name, threads in mine.items()} |
-                {name: functools.partial(torch_loader, data, *how) for name, how in peers.items()},
-                rounds, progress)
-            rows += [Row(data.title, one, taken[one], peer, taken[peer])
-                     for one in mine for peer in peers]
+             (1, 2))]
+        for data, counts in sets:
+            for threads in counts:
+                mine, peers = f"ours, {threads}", peers_of(data, threads)
+                taken = interleave({mine: functools.partial(ours, data, threads)} | peers, rounds,
+                                   progress)
+                rows += [Row(data.title, mine, taken[mine], peer, taken[peer]) for peer in peers]
     note = (f"The time of 1,000 samples in shuffled batches of {BATCH}, without a model. Peers: "
             "torch's DataLoader with Pillow and torchvision's transforms v2; \"batched\" takes the "
-            "rows of a batch by one index. The images are generated: CIFAR's size in quality 95, "
-            "and photographs' size of 640x427 in quality 90.")
+            "rows of a batch by one index; tf.data, Grain and FFCV as their guides for speed say. "
+            "The number behind a name is that of its threads (Grain: processes). The images are "
+            "generated: CIFAR's size in quality 95, and photographs' size of 640x427 in quality "
+            "90; FFCV reads them from its own format.")
+    missing = [f"{library} ({remedy})" for library, (python, remedy) in PIPELINES.items()
+               if not python.exists()]
+    if missing:
+        note += f" Left out, because they are not installed: {'; '.join(missing)}."
     return Section("Input", note, rows)
