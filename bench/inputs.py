@@ -1,8 +1,10 @@
 """The part `input`: samples a second from files to shuffled batches of normalised float32."""
 
 import functools
+import json
 import pathlib
 import random
+import shutil
 import subprocess
 import tempfile
 
@@ -80,6 +82,41 @@ def make_bytes(folder):
                      for _ in range(4000)))
 
 
+STEPS = 40
+
+
+def trained(path, stages, threads):
+    """The seconds of a step of the cnn in examples/images.yaml."""
+    with tempfile.TemporaryDirectory(prefix="trireme-bench-") as folder:
+        report = pathlib.Path(folder) / "report.json"
+        settings = (f"data.path={path}", f"data.stages={stages}", f"data.threads={threads}",
+                    "data.test_fraction=0", f"train.steps={STEPS}", f"run.dir={folder}/run")
+        words = [TRIREME, "train", ROOT / "examples/images.yaml", "--report", report]
+        subprocess.run([str(word) for word in words] +
+                       [word for setting in settings for word in ("--set", setting)],
+                       check=True, capture_output=True)
+        found = json.loads(report.read_text())
+    phases = found["phases"][0]  # In each step but the first.
+    seconds = sum(value for name, value in phases.items() if name not in ("rank", "steps"))
+    return Measurement(seconds, seconds, found["cpu_seconds"] / STEPS)
+
+
+def rows_of_steps(base, small, rounds):
+    one = base / "one"
+    for label in range(2):
+        (one / str(label)).mkdir(parents=True)
+        for file in sorted((small / str(label)).iterdir())[:32]:
+            shutil.copy(file, one / str(label))
+    rest = f"random_crop(32, padding=4) | flip | normalise({COLOURS})"
+    decoded, repeated = "decoded each epoch", "one batch repeated"
+    taken = interleave({
+        decoded: functools.partial(trained, small, f"decode | {rest}", 1),
+        repeated: functools.partial(trained, one, f"decode | cache | normalise({COLOURS})", 1)},
+        rounds, progress)
+    return [Row("a step of the cnn, 64 JPEG 32x32", decoded, taken[decoded], repeated,
+                taken[repeated])]
+
+
 def make_images(folder, command):
     subprocess.run([PYTHON, PEER, command, folder], check=True)
 
@@ -108,12 +145,14 @@ def measure_inputs(rounds):
                 taken = interleave({mine: functools.partial(ours, data, threads)} | peers, rounds,
                                    progress)
                 rows += [Row(data.title, mine, taken[mine], peer, taken[peer]) for peer in peers]
+        rows += rows_of_steps(base, small, rounds)
     note = (f"The time of 1,000 samples in shuffled batches of {BATCH}, without a model. Peers: "
             "torch's DataLoader with Pillow and torchvision's transforms v2; \"batched\" takes the "
             "rows of a batch by one index; tf.data, Grain and FFCV as their guides for speed say. "
             "The number behind a name is that of its threads (Grain: processes). The images are "
             "generated: CIFAR's size in quality 95, and photographs' size of 640x427 in quality "
-            "90; FFCV reads them from its own format.")
+            "90; FFCV reads them from its own format. The last row is a step of training, beside one "
+            "whose 64 images are decoded once.")
     missing = [f"{library} ({remedy})" for library, (python, remedy) in PIPELINES.items()
                if not python.exists()]
     if missing:
