@@ -36,7 +36,7 @@ build: configure
 	cmake --build --preset release -j$(JOBS)
 
 configure: setup
-	cmake --preset release
+	cmake --preset release -DTORCH_DIR='$(TORCH_DIR)'
 
 check: setup-check build-lint/compile_commands.json
 	scripts/check build-lint
@@ -44,7 +44,7 @@ check: setup-check build-lint/compile_commands.json
 # The linter needs the compile command of each source, which a build in batches does not have. It
 # needs no compiled files.
 build-lint/compile_commands.json: | setup
-	cmake --preset lint
+	cmake --preset lint -DTORCH_DIR='$(TORCH_DIR)'
 
 bench: configure
 	cmake --build --preset release -j$(JOBS) --target trireme trireme-worker trireme-bench

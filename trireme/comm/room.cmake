@@ -51,8 +51,12 @@ endif()
 option(TRIREME_NCCL
        "Carry GPU tensors with NCCL (needs LibTorch with CUDA, and headers of NCCL and CUDA)" OFF)
 if(TRIREME_NCCL)
-  find_path(TRIREME_NCCL_INCLUDE nccl.h REQUIRED)
-  find_path(TRIREME_CUDA_INCLUDE cuda_runtime.h PATHS /usr/local/cuda/include REQUIRED)
+  # pip installs the headers beside a torch with CUDA.
+  file(REAL_PATH ${TRIREME_TORCH_ROOT} nvidia)
+  file(GLOB nvidia ${nvidia}/../nvidia/*/include)
+  find_path(TRIREME_NCCL_INCLUDE nccl.h HINTS ${nvidia} REQUIRED)
+  find_path(TRIREME_CUDA_INCLUDE cuda_runtime.h HINTS ${nvidia} PATHS /usr/local/cuda/include
+            REQUIRED)
   find_library(TRIREME_TORCH_CUDA torch_cuda PATHS ${TRIREME_TORCH_ROOT}/lib NO_DEFAULT_PATH
                REQUIRED)
   set_source_files_properties(
