@@ -405,6 +405,27 @@ TEST(MembershipMeeting, OneWorkerMeetsItselfAtOnce) {
   EXPECT_FALSE(membership.nobody_to_wait_for(0));
 }
 
+TEST(Membership, ADeadlockEndsTheGenerationForAllWorkersAndIsNoLoss) {
+  Running membership(2);
+  const auto in_exchange = [](const std::string& operation) {
+    return PhaseNow{{Phase::exchange, 4, {1, true, true, operation, 0}}, kStart, {}};
+  };
+  membership.agree(1, 7, "the parameters at leave()", {}, kStart, kNever);
+  membership.beat(0, in_exchange("gradients"), kStart + 1s);
+  membership.beat(1, in_exchange("agreement"), kStart + 1s);
+  membership.tick(kStart + 1s);
+  const auto messages = membership.tick(kStart + 2s);
+  EXPECT_THAT(receivers(messages, "deadlock"), ElementsAre(0, 1));
+  EXPECT_THAT(receivers(messages, "reply"), ElementsAre(1));
+  for (const int worker : {0, 1}) {
+    EXPECT_EQ(code_of(messages, worker), ErrorCode::invalid_argument);
+    EXPECT_THAT(what_of(messages, worker), HasSubstr("called a different operation"));
+  }
+  EXPECT_THAT(membership.take_notices(), SizeIs(1));
+  EXPECT_FALSE(membership.first_lost());
+  EXPECT_THAT(receivers(membership.tick(kStart + 3s), "deadlock"), IsEmpty());
+}
+
 TEST(MembershipMeeting, AWaitForAnyoneIsHopelessOnceAllOthersHaveLeft) {
   Running membership(3);
   EXPECT_FALSE(membership.nobody_to_wait_for(0));

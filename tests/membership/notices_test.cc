@@ -125,6 +125,72 @@ TEST(Stalls, NameTheConnectionsWhenAllWorkersAreInOnePlace) {
   EXPECT_THAT(stalls.judge(present, kStart + 13s), IsEmpty());
 }
 
+PhaseAt agrees(int64_t step, int64_t number) { return waits(step, number, "agreement"); }
+
+TEST(Deadlock, IsProvenByTwoOperationsWithOneNumber) {
+  const Stalls stalls(10s);
+  const std::vector<WorkerNow> present{worker(0, waits(40, 1, "all_reduce", 4000)),
+                                       worker(1, agrees(40, 1)),
+                                       worker(2, waits(40, 1, "all_reduce", 4000))};
+  EXPECT_FALSE(stalls.find_deadlock(present, {}, kStart + 1999ms));
+  const auto found = stalls.find_deadlock(present, {}, kStart + 2s);
+  ASSERT_TRUE(found);
+  EXPECT_THAT(found->text,
+              HasSubstr("worker 1 (host b, pid 101) called a different operation than "
+                        "the others: it has waited in exchange of step 40 "
+                        "(collective 1: agreement)"));
+  EXPECT_EQ(found->record.at("rank"), 1);
+  EXPECT_TRUE(stalls.find_deadlock(
+      {worker(0, waits(3, 1, "all_reduce", 16)), worker(1, waits(3, 1, "all_reduce", 4000))}, {},
+      kStart + 2s));
+}
+
+TEST(Deadlock, IsNotProvenWhileAWorkerMayComeOrIsBehind) {
+  const Stalls stalls(10s);
+  const auto none = [&](std::vector<WorkerNow> present, std::chrono::milliseconds at = 9s) {
+    return !stalls.find_deadlock(present, {}, kStart + at);
+  };
+  EXPECT_TRUE(none({}));
+  EXPECT_TRUE(none({worker(0, waits(40, 1)), worker(1, in(Phase::forward, 40))})) << "it computes";
+  EXPECT_TRUE(none({worker(0, waits(40, 1)), worker(1, waits(40, 1))})) << "the same";
+  EXPECT_TRUE(none({worker(0, waits(40, 1)), worker(1, waits(40, 2, "update"))}))
+      << "it is further";
+  EXPECT_TRUE(none({worker(0, waits(40, 1)), worker(1, agrees(40, 1), 8s)})) << "it has just come";
+  EXPECT_TRUE(
+      none({worker(0, waits(40, 1)), worker(1, waits(40, 1, "all_gather of some ranks"))}));
+  EXPECT_TRUE(
+      none({worker(0, waits(40, 1, "all_to_all", 4)), worker(1, waits(40, 1, "all_to_all", 8))}));
+  // Numbers of different steps tell nothing. Only a long wait does.
+  const std::vector<WorkerNow> elsewhere{worker(0, waits(1, 1)), worker(1, agrees(-1, 8))};
+  EXPECT_TRUE(none(elsewhere));
+  EXPECT_FALSE(none(elsewhere, 10s));
+  EXPECT_TRUE(none({worker(0, waits(1, 1)), worker(1, waits(2, 1))}, 60s));
+}
+
+TEST(Deadlock, IsAWaitForAWorkerThatHasLeftBefore) {
+  const Stalls stalls(10s);
+  const auto found = stalls.find_deadlock({worker(0, waits(4, 1))},
+                                          {worker(1, in(Phase::leaving, 4))}, kStart + 2s);
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->text,
+            "worker 1 (host b, pid 101) has left the job in leaving of step 4, and worker 0 (host "
+            "a) waits for it in exchange of step 4 (collective 1: gradients)");
+  // Others may still be in the last collective.
+  const WorkerNow done = worker(1, {Phase::leaving, 4, {1, false, false, "", 0}});
+  EXPECT_FALSE(stalls.find_deadlock({worker(0, waits(4, 1))}, {done}, kStart + 60s));
+  EXPECT_TRUE(stalls.find_deadlock({worker(0, waits(4, 2))}, {done}, kStart + 2s));
+  EXPECT_FALSE(stalls.find_deadlock({worker(0, waits(4, 1))}, {worker(1, in(Phase::idle, -1))},
+                                    kStart + 60s))
+      << "its steps are not known";
+}
+
+TEST(Stalls, AreNotReportedForAnAgreement) {
+  Stalls stalls(10s);
+  EXPECT_THAT(
+      stalls.judge({worker(0, agrees(7, 1)), worker(1, in(Phase::evaluate, 7))}, kStart + 60s),
+      IsEmpty());
+}
+
 TEST(Circumstances, TellWhichWorkerWaitsAndWhere) {
   EXPECT_EQ(
       circumstances({in(Phase::backward, 40), kStart, {}},

@@ -16,6 +16,7 @@
 #include <mutex>
 #include <numeric>
 #include <optional>
+#include <utility>
 
 namespace trireme {
 
@@ -28,6 +29,7 @@ struct World::Impl {
   comm::Rendezvous meeting;
   plan::CollectiveTable table;
   bool connected = false;
+  bool has_left = false;
   int replicas = 1;
   // The groups of this generation.
   int groups_made = 0;
@@ -275,7 +277,7 @@ bool World::regroup_wanted() const {
 }
 bool World::lost_a_worker() const {
   const auto& member = impl_->meeting.member();
-  return member && member->is_lost();
+  return member && member->lost();
 }
 int64_t World::step_of_generation() const { return impl_->meeting.first_step(); }
 std::vector<int64_t> World::steps_of_generation() const { return impl_->meeting.steps(); }
@@ -309,6 +311,7 @@ std::vector<std::shared_ptr<Group>> World::make_groups(int replicas) {
   impl_->connect_for_groups(*this, replicas);
   std::vector<int> all(static_cast<size_t>(workers() * replicas));
   std::iota(all.begin(), all.end(), 0);
+  const watch::CollectiveMark waits_for_all(watch::kAgreement);
   return impl_->make(all, impl_->next_name());
 }
 
@@ -403,7 +406,8 @@ void World::compare_at_the_end(const std::map<std::string, std::string>& facts) 
   try {
     agree("the parameters at leave()", facts);
   } catch (const Error& error) {
-    if (error.code() != ErrorCode::invalid_argument) throw;
+    // Another remedy is right if the others have not come here.
+    if (error.code() != ErrorCode::invalid_argument || impl_->meeting.member()->is_lost()) throw;
     throw Error(error.code(), "comm", parts_of(error).what,
                 "the same changes on all ranks. If one rank alone is to change its parameters at "
                 "the end, such as to its best ones, it does so behind leave()");
@@ -411,7 +415,9 @@ void World::compare_at_the_end(const std::map<std::string, std::string>& facts) 
 }
 
 void World::leave() {
+  if (std::exchange(impl_->has_left, true)) return;
   OwnLoop& loop = *own_loop();
+  impl_->meeting.phases()->set(Phase::leaving);
   for (const auto& each : loop.before_leave)
     if (const auto tell = each.lock()) (*tell)();
   if (!loop.facts_at_the_end.empty()) compare_at_the_end(loop.facts_at_the_end);

@@ -44,6 +44,9 @@ void Member::Impl::receive(const Json& message) {
     regroup_wanted = true;
   } else if (op == "lost") {
     lose(lost_from(message));
+  } else if (op == "deadlock") {
+    if (!lost) deadlock = failure_in(message);
+    is_lost = true;
   } else if (op == "reply") {
     const auto waiting = replies.find(message.at("id").get<int64_t>());
     if (waiting != replies.end()) waiting->second = message;

@@ -79,8 +79,10 @@ class Member {
   // The lost worker that ended this generation, once the coordinator has told it, or the
   // coordinator itself if it was lost. Cheap; any thread.
   std::optional<LostWorker> lost() const;
-  bool is_lost() const;  // Whether lost() has a value; costs one atomic load.
-  // Throws Error(peer_lost) if lost(); the message names worker, host, phase and reason.
+  bool is_lost() const;  // Whether this generation has ended; costs one atomic load.
+  // Throws Error(peer_lost) if lost(); the message names worker, host, phase and reason. Throws
+  // Error(invalid_argument) on every worker if they wait for each other for ever, because one has
+  // left or called another operation; the message names it.
   void throw_if_lost() const;
 
   // For jobs with several roles. Any thread.

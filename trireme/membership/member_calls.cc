@@ -4,6 +4,7 @@
 #include <trireme/base/units.h>
 #include <trireme/membership/member_impl.h>
 #include <trireme/membership/protocol.h>
+#include <trireme/watch/phase_marks.h>
 #include <trireme/watch/stop_request.h>
 
 namespace trireme::membership {
@@ -15,12 +16,14 @@ constexpr Milliseconds kFarewell{5000};
 
 void Member::agree(const std::string& what, const std::map<std::string, std::string>& facts) {
   impl_->require_worker("agree()");
+  const watch::CollectiveMark mark(watch::kAgreement);
   impl_->ask({{"op", "agree"}, {"what", what}, {"facts", facts}},
              fmt::format("comparing '{}' with the other workers", what));
 }
 
 void Member::barrier(const std::string& name) {
   impl_->require_worker("barrier()");
+  const watch::CollectiveMark mark(watch::kAgreement);
   impl_->ask({{"op", "barrier"}, {"name", name}}, fmt::format("barrier '{}'", name));
 }
 
@@ -81,6 +84,11 @@ std::optional<LostWorker> Member::lost() const {
 bool Member::is_lost() const { return impl_->is_lost; }
 
 void Member::throw_if_lost() const {
+  if (!is_lost()) return;
+  {
+    const std::lock_guard lock(impl_->mutex);
+    if (impl_->deadlock) throw impl_->deadlock->error();
+  }
   if (const auto who = lost())
     throw Error(ErrorCode::peer_lost, "membership", who->describe(),
                 "run the job again; it continues from its last checkpoint");
@@ -162,6 +170,9 @@ void Member::leave() {
     impl_->changed.notify_all();
   }
   impl_->stop_heart();
+  // The coordinator must know where this worker left.
+  if (const auto now = impl_->options.phases->read())
+    impl_->send(beat_message(*now, std::chrono::steady_clock::now()));
   impl_->send_events();
   impl_->send({{"op", "goodbye"}, {"stopped", watch::stop_requested.load()}});
   impl_->client->close(Deadline::after(std::min(impl_->options.timeout, kFarewell)));

@@ -60,6 +60,7 @@ struct Member::Impl {
   std::map<int64_t, std::optional<Json>> replies;
   int64_t next_request = 1;
   std::optional<LostWorker> lost;
+  std::optional<Failure> deadlock;  // It ended this generation, and not a lost worker.
   TaskView tasks;
   bool coordinator_gone = false;
   bool left = false;

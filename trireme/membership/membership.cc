@@ -13,6 +13,8 @@ namespace {
 using std::chrono::duration_cast;
 using std::chrono::milliseconds;
 
+constexpr std::chrono::seconds kSilenceOfAWorker{2};
+
 void append(Membership::Messages& messages, Membership::Messages more) {
   messages.insert(messages.end(), std::make_move_iterator(more.begin()),
                   std::make_move_iterator(more.end()));
@@ -210,13 +212,34 @@ Membership::Messages Membership::tick(Time now) {
       messages.push_back({worker, lost_message(*first_lost_)});
   }
   append(messages, meetings_->tick(now));
-  if (started_ && !ended_ && !was_away) look_around(now);
+  if (started_ && !ended_ && !was_away) append(messages, look_around(now));
   return messages;
 }
 
-void Membership::look_around(Time now) {
-  for (Notice& notice : stalls_.judge(present_but(-1), now)) notices_.push_back(std::move(notice));
+Membership::Messages Membership::look_around(Time now) {
+  const std::vector<WorkerNow> present = in_place(State::joined);
+  // What a silent worker does now is not known.
+  const bool all_speak = std::ranges::all_of(present, [&](const WorkerNow& one) {
+    return now - entry(one.worker).heard < kSilenceOfAWorker;
+  });
+  if (auto deadlock =
+          all_speak ? stalls_.find_deadlock(present, in_place(State::left), now) : std::nullopt)
+    return end_by_deadlock(std::move(*deadlock));
+  for (Notice& notice : stalls_.judge(present, now)) notices_.push_back(std::move(notice));
   tell(stragglers_.judge(now));
+  return {};
+}
+
+// It would come again in each further try, so it counts as no lost worker.
+Membership::Messages Membership::end_by_deadlock(Notice notice) {
+  ended_ = Failure{ErrorCode::invalid_argument, notice.text,
+                   "the same calls in the same order on every rank: no `if (world.rank() == 0)` "
+                   "around a call that is COLLECTIVE, and as many steps on each rank (join() of "
+                   "its optimizer on a rank that has no batches left)"};
+  notices_.push_back(std::move(notice));
+  Messages messages = to_present(deadlock_message(*ended_));
+  append(messages, meetings_->fail_all([&](const std::string&) { return *ended_; }));
+  return messages;
 }
 
 void Membership::tell(const std::vector<watch::Straggler>& stragglers) {
@@ -240,10 +263,14 @@ WorkerNow Membership::now_of(int worker) const {
 }
 
 std::vector<WorkerNow> Membership::present_but(int worker) const {
-  std::vector<WorkerNow> present;
-  for (const int other : in_state(State::joined))
-    if (other != worker) present.push_back(now_of(other));
+  std::vector<WorkerNow> present = in_place(State::joined);
+  std::erase_if(present, [&](const WorkerNow& other) { return other.worker == worker; });
   return present;
+}
+std::vector<WorkerNow> Membership::in_place(State state) const {
+  std::vector<WorkerNow> found;
+  for (const int worker : in_state(state)) found.push_back(now_of(worker));
+  return found;
 }
 
 Json Membership::times() {

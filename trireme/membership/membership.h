@@ -66,7 +66,7 @@ struct JoinRequest {
 
 // One generation of one job. A worker is absent, then joined, then either left (it said goodbye)
 // or lost. The first lost worker ends the generation: all workers are told, and every wait ends,
-// now and later.
+// now and later. So do workers that wait for each other for ever (Stalls::find_deadlock).
 class Membership {
  public:
   using Time = std::chrono::steady_clock::time_point;
@@ -138,12 +138,14 @@ class Membership {
   std::optional<Failure> differs_from_others(const JoinRequest& request) const;
   Messages start();  // All workers have joined.
   Messages end_by(const LostWorker& lost);
+  Messages end_by_deadlock(Notice notice);
   Messages never_start(Failure failure);  // Refuses the joined workers and all later joiners.
   Messages expire_join(Time now);
-  void look_around(Time now);
+  Messages look_around(Time now);
   void tell(const std::vector<watch::Straggler>& stragglers);
   WorkerNow now_of(int worker) const;
-  std::vector<WorkerNow> present_but(int worker) const;  // -1: all that are present.
+  std::vector<WorkerNow> present_but(int worker) const;
+  std::vector<WorkerNow> in_place(State state) const;
   Messages meet(const std::string& where, int worker, int64_t request,
                 std::map<std::string, std::string> facts, Time now, Time deadline);
   Messages to_present(const Json& message) const;

@@ -5,6 +5,7 @@
 #include <trireme/watch/phase.h>
 #include <chrono>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -46,6 +47,10 @@ class Stalls {
   explicit Stalls(std::chrono::milliseconds timeout) : timeout_(timeout) {}
   // Returns one notice for each such worker and place.
   std::vector<Notice> judge(const std::vector<WorkerNow>& present, Time now);
+  // Returns a notice if all present workers wait for something that will not come: they called
+  // different operations, or wait in a collective for one that `left` the job before it.
+  std::optional<Notice> find_deadlock(const std::vector<WorkerNow>& present,
+                                      const std::vector<WorkerNow>& left, Time now) const;
 
  private:
   using Place = std::pair<int64_t, int64_t>;  // A step and the number of a collective.

@@ -49,6 +49,9 @@ Json reply_to(int64_t request, const Failure& failure) {
   return with_failure(reply_to(request), failure);
 }
 Json failed(const Failure& failure) { return with_failure({{"op", "failed"}}, failure); }
+Json deadlock_message(const Failure& failure) {
+  return with_failure({{"op", "deadlock"}}, failure);
+}
 Json refusal(const Failure& failure) { return with_failure({{"op", "refused"}}, failure); }
 
 std::optional<Failure> failure_in(const Json& message) {

@@ -35,6 +35,7 @@
 //     regroup      the worker must arrive after this step
 //     formed       number, worker, workers, step, cause, former, steps (with units)
 //     failed       error, what, remedy
+//     deadlock     error, what, remedy: the workers wait for each other for ever
 //   side task -> coordinator (side_tasks.h). Its generation is always kNoGeneration
 //     join         role, index, host, pid, must_agree, timeout_ms; answered by joined or refused
 //     beat, events, goodbye, and the requests for the store
@@ -66,6 +67,7 @@ using Facts = std::map<std::string, std::string>;
 
 Json reply_to(int64_t request);
 Json reply_to(int64_t request, const Failure& failure);
+Json deadlock_message(const Failure& failure);
 Json refusal(const Failure& failure);
 Json failed(const Failure& failure);  // The message that no generation can form any more.
 // The failure that one of these messages carries, if any.

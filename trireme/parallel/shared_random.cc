@@ -7,6 +7,7 @@
 #include <trireme/base/error.h>
 #include <trireme/base/log.h>
 #include <trireme/parallel/shared_random.h>
+#include <trireme/watch/phase_marks.h>
 #include <string>
 #include <utility>
 
@@ -48,11 +49,13 @@ std::string SharedRandom::run(const std::function<void()>& draws) {
     runs_ = 0;
   const std::string key = fmt::format("random numbers of loader {}, {}", number_, runs_++);
   if (world().rank() == 0) {
+    static_cast<void>(watch::next_collective());  // The others count it too.
     const std::string numbers = hex_of(numbers_of(generator));
     if (world().size() > 1) world().set_value(key, numbers);
     draws();
     return numbers;
   }
+  const watch::CollectiveMark mark(watch::kAgreement);
   const std::string numbers = world().get_value(key, Deadline::after(world().options().timeout));
   run_as(numbers, draws);
   return numbers;

@@ -43,4 +43,7 @@ class AmongSomeRanks {
 };
 inline constexpr std::string_view kOfSomeRanks = " of some ranks";
 
+// The name of waiting for all workers at the coordinator, such as to compare options.
+inline constexpr std::string_view kAgreement = "agreement";
+
 }  // namespace trireme::watch
