@@ -1,6 +1,7 @@
 #include <trireme/net/framing.h>
 
 #include <fmt/format.h>
+#include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <openssl/params.h>
 #include <trireme/base/cbor.h>
@@ -11,6 +12,10 @@
 
 namespace trireme::net {
 namespace {
+
+// A process that ends by exit() has threads that still send. OpenSSL's own clean-up at exit would
+// take the memory that they use.
+[[maybe_unused]] const int without_clean_up = OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, nullptr);
 
 Error corrupt(std::string_view what) {
   return Error(ErrorCode::corrupt, "net", what, "the same version of Trireme on both sides");
