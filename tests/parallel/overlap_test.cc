@@ -33,6 +33,23 @@ TEST(GradientWatch, ReportsEachParameterWhenItsGradientIsComplete) {
   EXPECT_LT(std::find(seen.begin(), seen.end(), 2), std::find(seen.begin(), seen.end(), 0));
 }
 
+// As torch::load() does it.
+TEST(GradientWatch, ReportsAParameterThatWasGivenOtherMemory) {
+  Mlp net;
+  int first = 0, second = 0;
+  GradientWatch one(net.parameters(), [&](int) { ++first; });
+  GradientWatch other(net.parameters(), [&](int) { ++second; });
+  one.arm(true);
+  other.arm(true);
+  {
+    const at::NoGradGuard no_grad;
+    for (const at::Tensor& parameter : net.parameters()) parameter.set_(parameter.clone());
+  }
+  loss_on(net, data_of(4)).backward();
+  EXPECT_EQ(first, 4);
+  EXPECT_EQ(second, 4);
+}
+
 TEST(GradientWatch, AGraphThatOutlivesItCallsNothing) {
   Mlp net;
   auto watch = std::make_unique<GradientWatch>(net.parameters(), [](int) { FAIL(); });

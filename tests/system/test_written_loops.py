@@ -170,6 +170,12 @@ class WrittenLoops(SystemTest):
                 found = self.continued("--elastic", "2:3", processes=3, TEST_KILL=kill)
                 self.assert_same_end(found, undisturbed)
 
+    def test_a_process_that_joins_trains_with_the_others(self):
+        code, out, err = self.run_to_end(TRIREME, "launch", "--elastic", "2:3", "--", PROGRAMME,
+                                         "replaced", timeout=80)
+        self.assertEqual(code, 0, out + err)
+        self.assertIn('{"ranks":3,', out)
+
     def recorded(self, folder):
         """Returns the report of a loop, and the events of its log by kind."""
         events = {}
@@ -307,6 +313,34 @@ class WrittenLoops(SystemTest):
                 for part in parts:
                     self.assertIn(part, err)
 
+    def test_weights_and_optimizer_may_be_loaded_on_all_ranks_at_any_time(self):
+        self.assert_same("loaded", 1e-9, at_least=12)
+
+    def test_all_ranks_name_a_call_that_one_rank_leaves_out(self):
+        for name, processes, place in (
+                ("skipped", 3, "leaving of step 5"), ("left_early", 2, "leaving of step 4"),
+                ("left_early_with_data_parallel", 2, "has left the job"),
+                ("saved_on_one_rank", 2, "of step 4"), ("evaluated_on_one_rank", 2, "of step 4"),
+                ("epoch_on_one_rank", 2, "data of step 2")):
+            with self.subTest(name):
+                code, out, err = self.run_scenario(name, processes)
+                self.assertEqual(code, 2, out + err)
+                told = re.findall(rf"^\[\d\] .*worker \d.* {place}.*; try: the same calls",
+                                  err, re.M)
+                # The one that has left needs no message.
+                self.assertEqual(len(told), processes - ("has left" in place), err)
+
+    def test_a_rank_that_calls_exit_ends_with_its_code(self):
+        code, out, err = self.run_scenario("ended_by_exit", 2)
+        self.assertEqual(code, 3, out + err)
+        self.assertIn("worker 1", err)
+        self.assertNotIn("SIGSEGV", err)
+
+    def test_a_second_leave_does_nothing(self):
+        code, out, err = self.run_scenario("left_twice", 2)
+        self.assertEqual(code, 0, out + err)
+        self.assertIn("the samples of the first step were not shared", err)
+
     def test_mistakes_are_named(self):
         self.assert_named("no_backward", "step 1: step() without a backward()")
         self.assert_named("one_without_backward", "rank 1, step 3: step() without a backward()")
@@ -321,7 +355,15 @@ class WrittenLoops(SystemTest):
                           expected=1)
         self.assert_named("other_scalars", "the ranks record other values in step 1",
                           '"critics"')
-        self.assert_named("other_rate", drift)
+        self.assert_named("other_rate", "rank 1, step 6: its learning rate is not that of rank 0")
+        self.assert_named("drifted_with_data_parallel", drift, processes=(2,))
+        self.assert_named("step_without_a_loss", "step 1: step() without a loss", processes=(1, 2))
+        self.assert_named("other_batches", "rank 1, step 4: its size of the global batch is not",
+                          processes=(2,))
+        self.assert_named("frozen_on_one_rank", "rank 2, step 4: its choice of frozen parameters",
+                          processes=(3,))
+        self.assert_named("too_few_rows", "evaluate() got 1 rows for a batch of 8 samples",
+                          processes=(1, 2))
         self.assert_named("more_scalars", "the ranks record other values in step 1",
                           '"only here"')
         self.assert_named("joined_with_a_record", "join() in a loop with a LoopRecord")
@@ -336,7 +378,7 @@ class WrittenLoops(SystemTest):
         self.assert_named("foreign", "does not belong to the model")
         self.assert_named("closure_alone", "under no_sync()")
         self.assert_named("uneven_values", "values for metrics", "rank 1", processes=(2,))
-        self.assert_named("another_type", "rank 1", "hidden.weight", processes=(2,))
+        self.assert_named("another_type", "step 2: rank 1", "hidden.weight", processes=(2,))
 
 
 if __name__ == "__main__":

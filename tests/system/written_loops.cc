@@ -6,6 +6,7 @@
 #include <trireme/base/error.h>
 #include <trireme/base/json.h>
 #include <trireme/parallel/data_loader.h>
+#include <trireme/parallel/data_parallel.h>
 #include <trireme/parallel/distributed.h>
 #include <trireme/parallel/metrics.h>
 #include <trireme/train/loop_record.h>
@@ -17,6 +18,7 @@
 #include <functional>
 #include <iostream>
 #include <map>
+#include <sstream>
 #include <thread>
 
 namespace {
@@ -630,6 +632,35 @@ void continued(World& world) {
                 {"sum", sum_of(model)}});
 }
 
+// A worker is lost, and the loop goes on until another process has taken its place.
+void replaced(World& world) {
+  Net model;
+  model.to(torch::kDouble);
+  auto loader = loader_for(world);
+  Distributed<torch::optim::Adam> optimizer(world, model, torch::optim::AdamOptions(0.01));
+  trireme::Checkpoint checkpoint(world, model, optimizer, {});
+  checkpoint.include(*loader);
+  trireme::LoopRecord record(world, {.progress = false});
+  int steps_of_three = 0;
+  trireme::run_elastic(world, checkpoint, [&] {
+    while (steps_of_three < 14)
+      for (auto& batch : *loader) {
+        optimizer.zero_grad();
+        auto loss = loss_of(model, batch);
+        loss.backward();
+        if (checkpoint.step() == 2 && world.worker() == 1 && world.identity().generation == 0)
+          std::raise(SIGKILL);
+        optimizer.step();
+        record.step(loss, optimizer);
+        checkpoint.commit();
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        if (world.identity().generation > 0 && world.size() == 3 && ++steps_of_three == 14) break;
+      }
+  });
+  record.end();
+  print(world, {{"ranks", world.size()}, {"sum", sum_of(model)}});
+}
+
 // Rank 1 leaves out the backward() of step 3.
 void one_without_backward(World& world) {
   Net model;
@@ -652,6 +683,145 @@ void one_with_fewer_backward(World& world) {
       model.forward(torch::ones({2, 6})).sum().backward();
     optimizer.step();
   }
+}
+
+bool is_last(const World& world) { return world.size() > 1 && world.rank() == world.size() - 1; }
+
+// The last rank drops the batch of step 3, and so has made a step less at the end.
+void skipped(World& world) {
+  Net model;
+  Distributed<torch::optim::SGD> optimizer(world, model, 0.1);
+  for (int step = 1; step <= 5; ++step)
+    if (step != 3 || !is_last(world)) one_step(model, optimizer);
+}
+
+// The last rank stops early.
+void left_early(World& world) {
+  Net model;
+  Distributed<torch::optim::SGD> optimizer(world, model, 0.1);
+  for (int step = 1; step <= (is_last(world) ? 3 : 5); ++step) one_step(model, optimizer);
+}
+void left_early_with_data_parallel(World& world) {
+  auto model = std::make_shared<Net>();
+  trireme::DataParallel replica(world, model, trireme::SGD{.lr = 0.1});
+  for (int step = 1; step <= (is_last(world) ? 3 : 5); ++step)
+    replica.step(model->forward(torch::ones({2, 6})).sum(), 2);
+}
+
+// One replica writes its parameters in step 3.
+void drifted_with_data_parallel(World& world) {
+  auto model = std::make_shared<Net>();
+  trireme::DataParallel replica(world, model, trireme::SGD{.lr = 0.1});
+  for (int step = 1; step <= 65; ++step) {
+    replica.step(model->forward(torch::ones({2, 6})).sum(), 2);
+    if (step == 3 && is_last(world)) torch::nn::init::ones_(model->output->bias);
+  }
+}
+void step_without_a_loss(World& world) {
+  auto model = std::make_shared<Net>();
+  trireme::DataParallel replica(world, model, trireme::SGD{.lr = 0.1});
+  model->forward(torch::ones({2, 6})).sum().backward();
+  replica.step();
+}
+
+// Calls of all ranks on rank 0 alone.
+void saved_on_one_rank(World& world) {
+  Net model;
+  Distributed<torch::optim::SGD> optimizer(world, model, 0.1);
+  trireme::Checkpoint checkpoint(world, model, optimizer, {});
+  for (int step = 1; step <= 5; ++step) {
+    one_step(model, optimizer);
+    if (step == 3 && world.rank() == 0) checkpoint.save(step);
+  }
+}
+void evaluated_on_one_rank(World& world) {
+  Net model;
+  Distributed<torch::optim::SGD> optimizer(world, model, 0.1);
+  for (int step = 1; step <= 5; ++step) {
+    one_step(model, optimizer);
+    if (step == 3 && world.rank() == 0) trireme::gather_for_metrics(world, torch::ones({2}));
+  }
+}
+void epoch_on_one_rank(World& world) {
+  Net model;
+  model.to(torch::kDouble);
+  auto loader = loader_for(world);
+  Distributed<torch::optim::SGD> optimizer(world, model, 0.1);
+  for (int epoch = 0; epoch < 2; ++epoch)
+    for (auto& batch : *loader) {
+      optimizer.zero_grad();
+      loss_of(model, batch).backward();
+      optimizer.step();
+      if (is_last(world)) break;
+    }
+}
+
+void ended_by_exit(World& world) {
+  Net model;
+  Distributed<torch::optim::SGD> optimizer(world, model, 0.1);
+  for (int step = 1; step <= 5; ++step) {
+    one_step(model, optimizer);
+    if (step == 3 && is_last(world)) std::exit(3);
+  }
+}
+
+// Model and optimizer are loaded on all ranks, after Distributed was made.
+void loaded(World& world) {
+  Net model;
+  model.to(torch::kDouble);
+  auto loader = loader_for(world);
+  Distributed<torch::optim::Adam> optimizer(world, model, torch::optim::AdamOptions(0.01));
+  torch::serialize::OutputArchive saved;
+  std::stringstream file, state;
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    for (auto& batch : *loader) {
+      optimizer.zero_grad();
+      loss_of(model, batch).backward();
+      optimizer.step();
+      print(world, {{"sum", sum_of(model)}});
+    }
+    if (epoch > 0) break;
+    model.save(saved);
+    saved.save_to(file);
+    torch::save(optimizer, state);
+    torch::NoGradGuard no_grad;
+    for (auto& parameter : model.parameters()) parameter.zero_();
+    torch::serialize::InputArchive archive;
+    archive.load_from(file);
+    model.load(archive);
+    torch::load(optimizer, state);
+  }
+}
+
+void other_batches(World& world) {
+  Net model;
+  Distributed<torch::optim::SGD> optimizer(world, model, 0.1);
+  for (int step = 1; step <= 5; ++step) {
+    world.share(step < 4 || !is_last(world) ? 20 : 30);
+    one_step(model, optimizer);
+  }
+}
+
+void frozen_on_one_rank(World& world) {
+  Net model;
+  Distributed<torch::optim::SGD> optimizer(world, model, 0.1);
+  for (int step = 1; step <= 5; ++step) {
+    if (step == 4 && is_last(world)) model.hidden->weight.requires_grad_(false);
+    one_step(model, optimizer);
+  }
+}
+
+void too_few_rows(World& world) {
+  trireme::evaluate(
+      world, Samples().map(torch::data::transforms::Stack<>()), 8,
+      [](const torch::data::Example<>& batch) { return batch.data.mean().view({1}); });
+}
+
+void left_twice(World& world) {
+  Net model;
+  Distributed<torch::optim::SGD> optimizer(world, model, 0.1);
+  one_step(model, optimizer);
+  world.leave();
 }
 
 // The loss of rank 1 is NaN, and its gradients are not.
@@ -713,6 +883,21 @@ int main(int argc, char** argv) {
       {"other_turns", other_turns},
       {"one_without_backward", one_without_backward},
       {"one_with_fewer_backward", one_with_fewer_backward},
+      {"replaced", replaced},
+      {"skipped", skipped},
+      {"left_early", left_early},
+      {"left_early_with_data_parallel", left_early_with_data_parallel},
+      {"drifted_with_data_parallel", drifted_with_data_parallel},
+      {"step_without_a_loss", step_without_a_loss},
+      {"saved_on_one_rank", saved_on_one_rank},
+      {"evaluated_on_one_rank", evaluated_on_one_rank},
+      {"epoch_on_one_rank", epoch_on_one_rank},
+      {"ended_by_exit", ended_by_exit},
+      {"loaded", loaded},
+      {"other_batches", other_batches},
+      {"frozen_on_one_rank", frozen_on_one_rank},
+      {"too_few_rows", too_few_rows},
+      {"left_twice", left_twice},
       {"uneven_sum", uneven_sum},
       {"kept", kept},
       {"script", script},

@@ -204,10 +204,12 @@ std::unique_ptr<RankDataLoader<Dataset, Sampler>> make_data_loader(
   const auto batch = static_cast<int64_t>(options.batch_size());
   check_batch(world, batch);
   SharedSampler<Sampler> shares(world, std::move(sampler), batch, options.drop_last());
-  world.agree(fmt::format("loader {}", shares.number()),
-              {{"samples", std::to_string(dataset.size().value_or(0))},
-               {"batch", std::to_string(batch)},
-               {"drop_last", options.drop_last() ? "yes" : "no"}});
+  // A process that joins an elastic job makes its loaders alone.
+  if (world.identity().generation == 0)
+    world.agree(fmt::format("loader {}", shares.number()),
+                {{"samples", std::to_string(dataset.size().value_or(0))},
+                 {"batch", std::to_string(batch)},
+                 {"drop_last", options.drop_last() ? "yes" : "no"}});
   const auto [first, last] = plan::DataPlan::share(batch, world.rank(), world.size());
   options.batch_size(static_cast<size_t>(last - first)).drop_last(false);
   options.enforce_ordering(true);

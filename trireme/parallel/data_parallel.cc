@@ -1,15 +1,23 @@
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 
+#include <fmt/ranges.h>
+
 #include <trireme/base/error.h>
 #include <trireme/base/log.h>
 #include <trireme/parallel/data_parallel_impl.h>
 #include <trireme/parallel/gradients.h>
 #include <trireme/parallel/sync_batch_norm.h>
 #include <trireme/watch/phase_marks.h>
+#include <algorithm>
 #include <cmath>
 
 namespace trireme {
+namespace {
+
+constexpr int64_t kStepsBetweenDigests = 64;
+
+}  // namespace
 
 DataParallel::Impl::Impl(std::shared_ptr<Group> the_group,
                          std::shared_ptr<torch::nn::Module> the_module, UpdatedTensors updated,
@@ -94,8 +102,33 @@ void DataParallel::Impl::tell_unused(const StepOutcome& outcome) {
       names);
 }
 
+// Replicas that share parameters, or have other ones for some steps, have other checks or none.
+uint64_t DataParallel::Impl::digest_for_own_loop() const {
+  if (!own_steps || group->size() == 1 || shared || apart || shards) return 0;
+  const bool is_due = *own_steps < 2 || *own_steps % kStepsBetweenDigests == 0;
+  return is_due ? std::max<uint64_t>(1, digest_of(parameters)) : 0;
+}
+
+void DataParallel::Impl::look_at_own_step(const StepOutcome& outcome) {
+  if (!own_steps) return;
+  ++*own_steps;
+  if (outcome.samples == 0 && !outcome.stop && !outcome.regroup && outcome.nonfinite_ranks.empty())
+    throw Error(ErrorCode::invalid_argument, "parallel",
+                fmt::format("step {}: step() without a loss: no rank has called "
+                            "backward(loss, samples) since the step before",
+                            *own_steps),
+                "step(loss, samples). After loss.backward() alone, Trireme does not know of how "
+                "many samples the gradients are");
+  if (!outcome.nonfinite_ranks.empty() && group->rank() == 0)
+    log_warning(
+        "step {}: the loss of rank {} is NaN or infinite: nothing was updated "
+        "(StepOutcome::nonfinite_ranks)",
+        *own_steps, fmt::join(outcome.nonfinite_ranks, ", "));
+}
+
 StepOutcome DataParallel::Impl::finish(const Update& update) {
   Contribution mine = std::exchange(pending, Contribution{});
+  mine.digest = digest_for_own_loop();
   if (scaler) mine.gradient_scale = scaler->scale();
   mine.change = forms.find_change();
   mine.groups = hash_of_groups();
@@ -111,6 +144,7 @@ StepOutcome DataParallel::Impl::finish(const Update& update) {
   outcome.updated_elements += updated_elements;
   masters.publish();
   tell_unused(outcome);
+  look_at_own_step(outcome);
   if (scaler && outcome.samples > 0 && outcome.nonfinite_ranks.empty())
     scaler->update(outcome.nonfinite_gradients);
   return outcome;
@@ -124,8 +158,10 @@ std::unique_ptr<DataParallel::Impl> join(World& world, std::shared_ptr<torch::nn
   if (!updated.optimizer)
     throw Error(ErrorCode::invalid_argument, "parallel", "the optimizer is null",
                 "pass one, or options such as trireme::SGD{.lr = 0.1}");
-  return std::make_unique<DataParallel::Impl>(world.make_groups(1)[0], std::move(module),
-                                              std::move(updated), options);
+  auto impl = std::make_unique<DataParallel::Impl>(world.make_groups(1)[0], std::move(module),
+                                                   std::move(updated), options);
+  impl->own_steps = 0;
+  return impl;
 }
 
 }  // namespace

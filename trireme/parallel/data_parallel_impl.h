@@ -33,6 +33,8 @@ struct DataParallel::Impl : UpdatedTensors {
   std::unordered_map<const void*, uint64_t> numbers;  // The parameters, counted from 1.
   Contribution pending;
   bool told_unused = false;
+  // The steps of a loop of the user's own; empty in an engine of the Trainer, which has guards.
+  std::optional<int64_t> own_steps;
   int64_t updated_elements = 0;    // By update(), in the current step.
   std::optional<Traffic> traffic;  // The group's, when the gradients of the step began to travel.
 
@@ -64,6 +66,8 @@ struct DataParallel::Impl : UpdatedTensors {
   // The update on each replica, for an exchange that does not update itself.
   void update(std::span<const int> reduced);
   void tell_unused(const StepOutcome& outcome);
+  uint64_t digest_for_own_loop() const;
+  void look_at_own_step(const StepOutcome& outcome);
   StepOutcome finish(const Update& update);
   void broadcast(const std::vector<NamedTensor>& tensors) { broadcast_tensors(*group, tensors); }
 };

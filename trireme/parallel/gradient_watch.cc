@@ -1,32 +1,33 @@
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 #include <trireme/parallel/gradient_watch.h>
+#include <utility>
 
 namespace trireme {
 
 struct GradientWatch::State {
-  using Accumulator =
-      decltype(torch::autograd::impl::grad_accumulator(std::declval<const at::Tensor&>()));
   std::function<void(int)> ready;
   bool armed = false;
-  // A parameter's own reference to its accumulator is weak. Without these references the hooks
-  // would vanish with the first graph.
-  std::vector<Accumulator> accumulators;
 };
 
 namespace {
 
-class Hook : public torch::autograd::FunctionPostHook {
+// Calls the watches of a parameter. LibTorch keeps one such hook for a tensor, which stays when
+// torch::load() gives the tensor other memory; the node that accumulates its gradients does not.
+class WatchesOfParameter : public torch::autograd::PostAccumulateGradHook {
  public:
-  explicit Hook(std::function<void()> call) : call_(std::move(call)) {}
-  torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
-                                            const torch::autograd::variable_list&) override {
-    call_();
-    return outputs;
+  // `before` may be null.
+  explicit WatchesOfParameter(std::unique_ptr<PostAccumulateGradHook> before)
+      : before_(std::move(before)) {}
+  void add(std::function<bool()> call) { calls_.push_back(std::move(call)); }
+  void operator()(const torch::autograd::Variable& tensor) override {
+    if (before_) (*before_)(tensor);
+    std::erase_if(calls_, [](const std::function<bool()>& call) { return !call(); });
   }
 
  private:
-  std::function<void()> call_;
+  std::unique_ptr<PostAccumulateGradHook> before_;
+  std::vector<std::function<bool()>> calls_;  // Each returns whether its watch is there.
 };
 
 }  // namespace
@@ -37,12 +38,16 @@ GradientWatch::GradientWatch(const std::vector<at::Tensor>& parameters,
   state_->ready = std::move(ready);
   for (size_t i = 0; i < parameters.size(); ++i) {
     if (!parameters[i].requires_grad()) continue;
-    auto accumulator = torch::autograd::impl::grad_accumulator(parameters[i]);
-    accumulator->add_post_hook(std::make_unique<Hook>([weak = std::weak_ptr<State>(state_), i] {
-      const auto state = weak.lock();
-      if (state && state->armed) state->ready(static_cast<int>(i));
-    }));
-    state_->accumulators.push_back(std::move(accumulator));
+    auto& hook = torch::autograd::impl::post_acc_grad_hooks(parameters[i]);
+    if (dynamic_cast<WatchesOfParameter*>(hook.get()) == nullptr)
+      torch::autograd::impl::set_post_acc_grad_hooks(
+          parameters[i], std::make_unique<WatchesOfParameter>(std::move(hook)));
+    dynamic_cast<WatchesOfParameter&>(*torch::autograd::impl::post_acc_grad_hooks(parameters[i]))
+        .add([weak = std::weak_ptr<State>(state_), i] {
+          const auto state = weak.lock();
+          if (state && state->armed) state->ready(static_cast<int>(i));
+          return state != nullptr;
+        });
   }
 }
 GradientWatch::~GradientWatch() = default;

@@ -25,6 +25,15 @@ void check_evaluation(const World& world, int64_t samples, int64_t batch) {
         "at least one sample for each rank");
 }
 
+void check_rows(const at::Tensor& rows, int64_t samples) {
+  if (rows.dim() > 0 && rows.size(0) == samples) return;
+  throw Error(
+      ErrorCode::invalid_argument, "parallel",
+      fmt::format("evaluate() got {} for a batch of {} samples",
+                  rows.dim() == 0 ? "a scalar" : fmt::format("{} rows", rows.size(0)), samples),
+      "a row for each sample, such as the losses with torch::kNone as their reduction");
+}
+
 at::Tensor gather_for_metrics(World& world, const at::Tensor& values) {
   const at::NoGradGuard no_grad;
   if (world.size() == 1) return values;

@@ -7,6 +7,7 @@
 #include <trireme/plan/data_plan.h>
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 namespace trireme {
@@ -20,12 +21,14 @@ at::Tensor gather_for_metrics(World& world, const at::Tensor& values);
 
 // Throws as evaluate() does.
 void check_evaluation(const World& world, int64_t samples, int64_t batch);
+void check_rows(const at::Tensor& rows, int64_t samples);
 
 // COLLECTIVE. Calls `values_of` with the stacked samples of this rank's part of a data set of
 // torch::data, at most `batch` at a time, without gradients; it returns a row for each sample.
 // Returns the rows of all samples in the data set's order, on every rank, for any number of ranks:
 // each sample counts once. `dataset` gives stacked batches (`.map(Stack<>())`). Throws
-// Error(invalid_argument) if it has fewer samples than there are ranks.
+// Error(invalid_argument) if it has fewer samples than there are ranks, or `values_of` returns
+// another number of rows than it has samples.
 template <typename Dataset, typename Values>
 at::Tensor evaluate(World& world, Dataset dataset, int64_t batch, const Values& values_of) {
   const at::NoGradGuard no_gradients;
@@ -37,7 +40,9 @@ at::Tensor evaluate(World& world, Dataset dataset, int64_t batch, const Values& 
     std::vector<size_t> indices;
     for (int64_t i = from; i < std::min(from + batch, last); ++i)
       indices.push_back(static_cast<size_t>(i));
-    rows.push_back(values_of(dataset.get_batch(indices)));
+    const auto wanted = static_cast<int64_t>(indices.size());
+    rows.push_back(values_of(dataset.get_batch(std::move(indices))));
+    check_rows(rows.back(), wanted);
   }
   return gather_for_metrics(world, at::cat(rows));
 }

@@ -8,16 +8,18 @@
 #include <fmt/format.h>
 
 #include <trireme/base/error.h>
+#include <trireme/base/error_parts.h>
 #include <trireme/base/hash.h>
+#include <trireme/base/log.h>
 #include <trireme/parallel/agreement.h>
 #include <trireme/parallel/backward_end.h>
 #include <trireme/parallel/data_parallel_impl.h>
 #include <trireme/parallel/gradient_watch.h>
 #include <trireme/parallel/optimizer_transfer.h>
+#include <trireme/parallel/own_differences.h>
 #include <trireme/parallel/own_faults.h>
 #include <trireme/parallel/own_steps.h>
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <numeric>
 #include <utility>
@@ -170,6 +172,7 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
     mine.wants_stop = loop->wants_stop && loop->wants_stop();
     mine.change = engine.forms.find_change();
     if (!has_joined && check_every > 0) mine.digest = digest_now();
+    tell_unshared();
     const auto graphs = gradients_with_graphs();
     loop->enter(Phase::exchange);
     StepOutcome outcome = means(mine);
@@ -187,34 +190,31 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
     return outcome;
   }
 
+  // A loader that was left as it is gives each rank all samples.
+  void tell_unshared() const {
+    if (steps > 0 || has_means || rank() != 0 || number > 0 || loop->of_all > 0) return;
+    log_warning(
+        "the samples of the first step were not shared by trireme::make_data_loader() or "
+        "World::share(): each rank counts alike, and has to read other samples than the others; "
+        "try: one of the two");
+  }
+
   // All ranks have the same error, so they can look for its cause together.
   StepOutcome means(const Contribution& mine) {
     try {
       return engine.exchange->leave_means(mine);
     } catch (const Error& error) {
-      if (error.code() == ErrorCode::invalid_argument) refuse_other_steps();
-      throw;
+      if (error.code() != ErrorCode::invalid_argument) throw;
+      refuse_differences(*engine.group, {number, steps, loop->has_joined}, facts());
+      const auto [what, remedy] = parts_of(error);
+      const std::string step = fmt::format("step {}: ", steps + 1);
+      if (what.find(step) != std::string::npos) throw;
+      throw Error(error.code(), "parallel", step + what, remedy);
     }
   }
 
-  // COLLECTIVE.
-  void refuse_other_steps() const {
-    const at::Tensor own = at::tensor({loop->has_joined ? -1 : steps}, at::kLong);
-    const at::Tensor all = at::zeros({engine.group->size()}, at::kLong);
-    engine.group->all_gather(own, all);
-    const auto* const made = all.const_data_ptr<int64_t>();
-    const auto count = [&](int64_t step) { return std::count(made, made + all.numel(), step); };
-    for (int64_t rank = 1; rank < all.numel(); ++rank) {
-      if (made[rank] == made[0] || made[rank] < 0 || made[0] < 0) continue;
-      const bool is_first_alone = all.numel() > 2 && count(made[0]) == 1;
-      throw Error(
-          ErrorCode::invalid_argument, "parallel",
-          fmt::format("rank {} is in step {} of optimizer {}, and rank {} in step {}: one "
-                      "of them has left out a backward() or a step()",
-                      is_first_alone ? 0 : rank, made[is_first_alone ? 0 : rank] + 1, number,
-                      is_first_alone ? rank : 0, made[is_first_alone ? rank : 0] + 1),
-          "the same calls on all ranks, or join() on a rank without a batch");
-    }
+  std::vector<OwnFact> facts() const {
+    return facts_of(loop->of_all, optimizer, engine.parameters);
   }
 
   // With create_graph a gradient is itself a function of the parameters, and so is the mean: its
@@ -235,23 +235,14 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
     }
   }
 
-  // That of the number of steps and of the learning rates, and in some steps of the parameters. It
-  // is not 0.
+  // That of the number of steps and of the facts, and in some steps of the parameters. It is not
+  // 0.
   uint64_t digest_now() const {
     uint64_t value = mix64(1, static_cast<uint64_t>(steps));
-    for (const auto& param_group : optimizer.param_groups())
-      value = mix64(value, std::bit_cast<uint64_t>(rate_of(param_group)));
+    for (const OwnFact& fact : facts()) value = mix64(value, fact.value);
     const bool is_due = !has_means && (steps < 2 || steps % check_every == 0);
     return std::max<uint64_t>(1, is_due ? mix64(value, digest_of(engine.parameters)) : value);
   }
-  static double rate_of(const torch::optim::OptimizerParamGroup& param_group) {
-    try {
-      return param_group.options().get_lr();
-    } catch (const c10::Error&) {  // An optimizer of the user's own may have none.
-      return 0;
-    }
-  }
-
   void tell_at_the_end() const {
     if (check_every > 0)
       loop->facts_at_the_end[fmt::format("engine {}", number)] =

@@ -8,14 +8,15 @@
 namespace trireme {
 namespace {
 
-const char* const kNewEngine = "make a new DataParallel after such a change";
+const char* const kNewEngine =
+    "such a change before Distributed or DataParallel is made, or a new one after it";
 
 Error refuse(const std::string& what, const std::string& remedy) {
   return Error(ErrorCode::invalid_argument, "parallel", what, remedy);
 }
 
 Error another(const std::string& whose, const char* what) {
-  return refuse(fmt::format("{} has another {} than when DataParallel was made", whose, what),
+  return refuse(fmt::format("{} has another {} than when its engine was made", whose, what),
                 kNewEngine);
 }
 
@@ -39,11 +40,13 @@ Error change_error(int rank, ParameterChange found, std::span<const std::string>
                     "module.to(device) before Distributed or DataParallel is made");
     case Change::layout: return another(whose, "layout in memory");
     case Change::unfrozen:
-      return refuse(whose + " has a gradient, but it was frozen when DataParallel was made",
-                    "make a new DataParallel after requires_grad_(true)");
+      return refuse(
+          whose + " has a gradient, but it was frozen when its engine was made",
+          "requires_grad_(true) before Distributed or DataParallel is made, or a new one after "
+          "it");
     case Change::unknown:
       return refuse(fmt::format("rank {}: number {} of the module's parameters was registered or "
-                                "replaced after DataParallel was made, and would not be trained",
+                                "replaced after its engine was made, and would not be trained",
                                 rank, index + 1),
                     kNewEngine);
     case Change::moved:

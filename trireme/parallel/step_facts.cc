@@ -53,8 +53,8 @@ void StepFacts::refuse_different_parameters(const double* fact) const {
                     "something else than the optimizer's steps has changed them on one "
                     "rank alone",
                     rank, first),
-        "the same changes on all ranks (initialise, load, write, schedules), or sync() "
-        "afterwards");
+        "the same changes on all ranks (initialise, load, write, schedules), or sync() of "
+        "Distributed or sync_state() of DataParallel afterwards");
   }
 }
 

@@ -1,0 +1,30 @@
+// Names what differs between the ranks of a loop that calls backward() and step() itself.
+#pragma once
+#include <torch/optim/optimizer.h>
+#include <trireme/comm/group.h>
+#include <trireme/parallel/module_state.h>
+#include <cstdint>
+#include <vector>
+
+namespace trireme {
+
+// A value that all ranks have in common.
+struct OwnFact {
+  const char* name;
+  uint64_t value;
+  const char* remedy;
+};
+// `of_all` has the samples of the global batch in hand; 0: they are not known.
+std::vector<OwnFact> facts_of(int64_t of_all, const torch::optim::Optimizer& optimizer,
+                              const std::vector<NamedTensor>& parameters);
+
+struct OwnPlace {
+  int engine = 0;     // The number of the optimizer.
+  int64_t steps = 0;  // Those that this rank has finished.
+  bool has_joined = false;
+};
+// COLLECTIVE. Throws Error(invalid_argument) on every rank, naming two of them, if they are in
+// different steps or one of the facts differs. Ranks that have joined do not count.
+void refuse_differences(Group& group, const OwnPlace& place, const std::vector<OwnFact>& facts);
+
+}  // namespace trireme
