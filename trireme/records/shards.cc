@@ -5,24 +5,11 @@
 #include <trireme/records/damage.h>
 #include <algorithm>
 #include <cstring>
-#include <optional>
 
 namespace trireme::records {
 namespace {
 
 constexpr size_t kMostOpenFiles = 128;
-
-// A damaged file stays so, and is not unpacked again for each of its records. Another failure,
-// such as a disk's, may be over at the next record.
-bool is_damaged(const std::exception_ptr& failure) {
-  try {
-    std::rethrow_exception(failure);
-  } catch (const Damage& damage) {
-    return damage.code == ErrorCode::corrupt;
-  } catch (...) {
-    return false;
-  }
-}
 
 void require_memory(uint64_t bytes, const UnpackLimits& limits) {
   if (bytes > static_cast<uint64_t>(limits.memory_bytes))
@@ -38,7 +25,8 @@ Shards::Shards(DataFiles files, UnpackLimits limits, bool may_be_packed)
     : files_(std::move(files)),
       limits_(limits),
       packings_(files_.names.size(), Packing::none),
-      open_(files_.names.size()) {
+      open_(files_.names.size()),
+      blocks_(limits.memory_bytes) {
   if (!may_be_packed) return;
   for (size_t file = 0; file < count(); ++file)
     with_place([&] { return path(file).string(); },
@@ -76,57 +64,10 @@ std::shared_ptr<const DataFile> Shards::open(size_t file) const {
   return open_[file] = std::move(opened);
 }
 
-// The memory of all blocks that are kept is that of one block at its largest. Records keep the
-// blocks that they view for themselves.
-void Shards::forget_old_blocks() const {
-  uint64_t bytes = 0;
-  size_t kept = 0;
-  for (auto each = unpacked_.rbegin(); each != unpacked_.rend(); ++each) {
-    bytes += blocks_.at(*each).bytes;
-    if (kept > 0 && bytes > static_cast<uint64_t>(limits_.memory_bytes)) break;
-    ++kept;
-  }
-  while (unpacked_.size() > kept) {
-    blocks_.erase(unpacked_.front());
-    unpacked_.pop_front();
-  }
-}
-
 Shards::SharedBlock Shards::block(size_t file) const {
-  std::optional<std::promise<SharedBlock>> promise;
-  {
-    std::unique_lock lock(mutex_);
-    if (const auto found = blocks_.find(file); found != blocks_.end()) {
-      if (unpacked_.back() != file) {
-        const auto place = std::ranges::find(unpacked_, file);
-        unpacked_.splice(unpacked_.end(), unpacked_, place);
-      }
-      const std::shared_future<SharedBlock> future = found->second.future;
-      lock.unlock();
-      // The thread that unpacks it always comes to an end, with a block or an exception.
-      return future.get();
-    }
-    promise.emplace();
-    blocks_[file].future = promise->get_future().share();
-    unpacked_.push_back(file);
-  }
-  try {
-    auto made = unpack(*open(file), packings_[file], limits_);
-    promise->set_value(made);
-    const std::lock_guard lock(mutex_);
-    if (const auto mine = blocks_.find(file); mine != blocks_.end())
-      mine->second.bytes = made->bytes().size();
-    forget_old_blocks();
-    return made;
-  } catch (...) {
-    promise->set_exception(std::current_exception());
-    if (!is_damaged(std::current_exception())) {
-      const std::lock_guard lock(mutex_);
-      blocks_.erase(file);
-      unpacked_.remove(file);
-    }
-    throw;
-  }
+  return blocks_.get(
+      file, [&] { return unpack(*open(file), packings_[file], limits_); },
+      [](const Block& block) { return static_cast<int64_t>(block.bytes().size()); });
 }
 
 Scanner Shards::scanner(size_t file) const {

@@ -1,12 +1,11 @@
 // The files of a data set while it is read: each is opened when it is needed, and a compressed one
 // is unpacked as one block.
 #pragma once
+#include <trireme/records/block_cache.h>
 #include <trireme/records/data_files.h>
 #include <trireme/records/record.h>
 #include <trireme/records/scanner.h>
-#include <future>
 #include <list>
-#include <map>
 #include <memory>
 #include <mutex>
 
@@ -37,6 +36,8 @@ class Shards {
   std::vector<FileIdentity> identities() const;
   // From now on, a file that is opened and has another size is an error. In the files' order.
   void expect(std::span<const FileIdentity> identities);
+  // The file, which stays open for a while. Throws Damage.
+  std::shared_ptr<const DataFile> open(size_t file) const;
   // Throws Damage.
   Scanner scanner(size_t file) const;
   // The bytes of a record: in its memory, or of an unpacked block that the record keeps. Throws
@@ -53,13 +54,7 @@ class Shards {
 
  private:
   using SharedBlock = std::shared_ptr<const Block>;
-  struct Unpacked {
-    std::shared_future<SharedBlock> future;
-    uint64_t bytes = 0;  // 0 until it is there.
-  };
-  std::shared_ptr<const DataFile> open(size_t file) const;
   SharedBlock block(size_t file) const;
-  void forget_old_blocks() const;
 
   DataFiles files_;
   UnpackLimits limits_;
@@ -68,8 +63,7 @@ class Shards {
   mutable std::mutex mutex_;
   mutable std::vector<std::shared_ptr<const DataFile>> open_;
   mutable std::list<size_t> opened_;  // The oldest first.
-  mutable std::map<size_t, Unpacked> blocks_;
-  mutable std::list<size_t> unpacked_;  // The last used last.
+  mutable BlockCache<size_t, Block> blocks_;
 };
 
 }  // namespace trireme::records
