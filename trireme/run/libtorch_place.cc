@@ -3,6 +3,7 @@
 #include <trireme/base/built_with.h>
 #include <trireme/base/error.h>
 #include <trireme/base/files.h>
+#include <trireme/base/python_packages.h>
 #include <trireme/run/libtorch_place.h>
 #include <array>
 #include <cstdlib>
@@ -16,16 +17,6 @@ constexpr const char* kVersionFile = "include/torch/headeronly/version.h";
 std::string variable(const char* name) {
   const char* const value = std::getenv(name);
   return value ? value : "";
-}
-
-// The folders "torch" of the Pythons whose site-packages are in `folder`.
-void add_torch_of_pythons(const fs::path& folder, const char* packages,
-                          std::vector<fs::path>& places) {
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(folder, ignored))
-    if (entry.path().filename().string().starts_with("python3"))
-      if (const fs::path torch = entry.path() / packages / "torch"; fs::exists(torch, ignored))
-        places.push_back(torch);
 }
 
 Error other_libtorch(const fs::path& folder, const std::string& version, bool in_python) {
@@ -72,13 +63,8 @@ LibTorchSearch libtorch_search(const fs::path& own_folder) {
     search.wheel = (own_folder / "../../torch").lexically_normal();
   for (const char* folder : {"/opt/libtorch", "/usr/local/libtorch"})
     search.others.emplace_back(folder);
-  for (const char* name : {"VIRTUAL_ENV", "CONDA_PREFIX"})
-    if (const std::string folder = variable(name); !folder.empty())
-      add_torch_of_pythons(fs::path(folder) / "lib", "site-packages", search.others);
-  if (const std::string home = variable("HOME"); !home.empty())
-    add_torch_of_pythons(fs::path(home) / ".local/lib", "site-packages", search.others);
-  add_torch_of_pythons("/usr/local/lib", "dist-packages", search.others);
-  add_torch_of_pythons("/usr/local/lib", "site-packages", search.others);
+  for (fs::path& folder : folders_of_python_package("torch"))
+    search.others.push_back(std::move(folder));
   return search;
 }
 
