@@ -9,7 +9,7 @@ install(TARGETS trireme_all trireme_headers trireme_flags ${TRIREME_ROOMS} EXPOR
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(EXPORT TriremeTargets NAMESPACE Trireme:: DESTINATION ${config_dir})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/trireme DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
-        FILES_MATCHING PATTERN "*.h" PATTERN cli EXCLUDE)
+        FILES_MATCHING PATTERN "*.h" PATTERN cli EXCLUDE PATTERN arrow_file.h EXCLUDE)
 
 configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/TriremeConfig.cmake.in
   ${PROJECT_BINARY_DIR}/TriremeConfig.cmake INSTALL_DESTINATION ${config_dir})
@@ -22,6 +22,9 @@ install(FILES ${PROJECT_BINARY_DIR}/TriremeConfig.cmake
               ${CMAKE_CURRENT_LIST_DIR}/TriremeLibraries.cmake
         DESTINATION ${config_dir})
 
+if(TARGET trireme_arrow)
+  install(TARGETS trireme_arrow LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+endif()
 if(TRIREME_PROGRAMS)
   # They find LibTorch where it was at build time.
   set_target_properties(trireme_c trireme trireme-worker trireme-bench PROPERTIES

@@ -173,6 +173,12 @@ endfunction()
 function(trireme_room name)
   cmake_parse_arguments(arg "TORCH" "" "PLAIN;DEPENDS" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/trireme/${name}/*.cc)
+  # A folder with a CMakeLists.txt of its own is another library.
+  file(GLOB others ${PROJECT_SOURCE_DIR}/trireme/${name}/*/CMakeLists.txt)
+  foreach(other ${others})
+    cmake_path(GET other PARENT_PATH other)
+    list(FILTER sources EXCLUDE REGEX "^${other}/")
+  endforeach()
   set(target trireme_${name})
   if(arg_PLAIN)
     list(TRANSFORM arg_PLAIN PREPEND ${PROJECT_SOURCE_DIR}/trireme/${name}/

@@ -10,7 +10,8 @@ import re
 import tempfile
 import textwrap
 
-from package_tree import ROOT, arguments_of, programmes_of, run, set_rpath
+from package_tree import (ROOT, arguments_of, arrow_libraries_of, programmes_of, run,
+                          set_rpath)
 
 # A project that is compiled against the package needs these. CMake names those that are missing.
 TO_COMPILE = ("g++", "cmake", "libfmt-dev", "nlohmann-json3-dev", "libyaml-cpp-dev", "libssl-dev",
@@ -31,7 +32,7 @@ def arrange(prefix, version):
     with gzip.GzipFile(documents / "changelog.gz", "wb", mtime=0) as file:
         file.write((ROOT / "CHANGELOG.md").read_bytes())
     (documents / "CHANGELOG.md").unlink()
-    for file in programmes_of(prefix):
+    for file in [*programmes_of(prefix), *arrow_libraries_of(prefix)]:
         set_rpath(file, "")
         run("strip", "--strip-unneeded", file)
 

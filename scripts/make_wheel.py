@@ -13,8 +13,8 @@ import sys
 import tempfile
 import textwrap
 
-from package_tree import (ROOT, SYSTEM, arguments_of, needed_by, programmes_of, run, set_rpath,
-                          stop, tool)
+from package_tree import (ROOT, SYSTEM, arguments_of, arrow_libraries_of, needed_by, programmes_of,
+                          run, set_rpath, stop, tool)
 
 # The headers of these are in Trireme's own headers.
 HEADERS = {"fmt": "/usr/include/fmt", "nlohmann": "/usr/include/nlohmann"}
@@ -91,6 +91,8 @@ def bundle(package, build):
             run(tool("patchelf"), "--replace-needed", name, own_name, user)
     for file in files:
         set_rpath(file, "$ORIGIN/../lib:$ORIGIN/../../torch/lib")
+    for file in arrow_libraries_of(package):
+        set_rpath(file, "$ORIGIN/../../pyarrow")
     for name, folder in HEADERS.items():
         if not pathlib.Path(folder).exists():
             stop(f"there is no {folder}")
@@ -123,6 +125,11 @@ def write_metadata(stage, build, tag, bundled):
         shutil.copy(ROOT / name, licences)
     copy_licences(bundled, licences)
     listed = "".join(f"License-File: {file.name}\n" for file in sorted(licences.iterdir()))
+    arrow = ""
+    if build.arrow_version:
+        # The name of its libraries has the first two numbers of the version.
+        minor = ".".join(build.arrow_version.split(".")[:2])
+        arrow = f'Provides-Extra: arrow\nRequires-Dist: pyarrow=={minor}.*; extra == "arrow"\n'
     (info / "METADATA").write_text(textwrap.dedent(f"""\
         Metadata-Version: 2.4
         Name: trireme
@@ -132,7 +139,7 @@ def write_metadata(stage, build, tag, bundled):
         Requires-Python: >=3.10
         Requires-Dist: torch=={build.torch_version}
         Description-Content-Type: text/markdown
-        """) + listed + "\n" + (ROOT / "README.md").read_text())
+        """) + arrow + listed + "\n" + (ROOT / "README.md").read_text())
     (info / "WHEEL").write_text("Wheel-Version: 1.0\nGenerator: trireme make_wheel\n"
                                 f"Root-Is-Purelib: false\nTag: {tag}\n")
     scripts = stage / f"trireme-{build.version}.data/scripts"

@@ -10,6 +10,8 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 BUILT = ("bin/trireme", "bin/trireme-worker", "bin/trireme-bench", "lib/libtrireme_c.so")
+# A build without Apache Arrow has none. It needs Arrow, which no package contains.
+ARROW_LIBRARY = "lib/libtrireme_arrow.so"
 # Every Linux with the C++ library and Python has these.
 SYSTEM = re.compile(r"^(lib(c|m|dl|rt|pthread|resolv|util|gcc_s|stdc\+\+|gomp|z)\.so|ld-linux)")
 
@@ -58,6 +60,7 @@ class Build:
         config = (self.folder / "TriremeConfig.cmake").read_text()
         self.torch = pathlib.Path(re.search(r'TRIREME_BUILT_WITH_TORCH "(.*)"', config)[1])
         self.torch_version = re.search(r"built with LibTorch ([0-9.]+),", config)[1]
+        self.arrow_version = re.search(r'TRIREME_BUILT_WITH_ARROW "(.*)"', config)[1]
         versions = (self.folder / "TriremeConfigVersion.cmake").read_text()
         self.version = re.search(r'PACKAGE_VERSION "(.*)"', versions)[1]
 
@@ -67,6 +70,10 @@ class Build:
 
 def programmes_of(prefix):
     return [prefix / part for part in BUILT]
+
+
+def arrow_libraries_of(prefix):
+    return [file for file in [prefix / ARROW_LIBRARY] if file.exists()]
 
 
 def set_rpath(file, rpath):

@@ -11,6 +11,9 @@ import subprocess
 import sys
 import unittest
 
+import pyarrow
+import pyarrow.parquet
+
 from support import BIN, ROOT, SystemTest, environment
 
 TORCH = pathlib.Path(importlib.util.find_spec("torch").origin).parent
@@ -87,6 +90,18 @@ class Packages(SystemTest):
                   report, env=clean_environment(**variables))
         self.assertEqual(json.loads(report.read_text())["steps"], 1)
 
+    def read_parquet(self, trireme, library):
+        """The library of a package finds the Arrow of the Python environment."""
+        if not (BIN.parent / "lib/libtrireme_arrow.so").exists():
+            self.assertFalse(library.exists())
+            return
+        file = self.folder / "x.parquet"
+        pyarrow.parquet.write_table(pyarrow.table({"x": [17]}), file)
+        out = self.must(trireme, "data", "head", file,
+                        env=clean_environment(TRIREME_ARROW_PLUGIN=str(library),
+                                              TORCH_DIR=str(TORCH)))
+        self.assertIn("int64: 17", out)
+
     def both_named(self, code, text):
         self.assertNotEqual(code, 0, text)
         self.assertRegex(text, r"built with LibTorch 2\.\d+\.\d+")
@@ -130,6 +145,7 @@ class Packages(SystemTest):
             said = subprocess.run(["readelf", "-d", file], capture_output=True, text=True,
                                   check=True).stdout
             self.assertIn("[$ORIGIN/../lib:$ORIGIN/../../torch/lib]", said)
+        self.read_parquet(programmes / "trireme", packages / "trireme/lib/libtrireme_arrow.so")
         self.look_for_another_torch(programmes, packages, prefix)
 
     def train_by_a_loop_of_libtorch(self, trireme, programme, digits):
@@ -149,6 +165,7 @@ class Packages(SystemTest):
         self.must("dpkg-deb", "-x", file, root)
         trireme, share = root / "usr/bin/trireme", root / "usr/share/trireme"
         self.train_a_step(trireme, share, "run", TORCH_DIR=str(TORCH))
+        self.read_parquet(trireme, root / "usr/lib/libtrireme_arrow.so")
         loop = self.build(share / "examples/libtorch_loop", "deb",
                           f"-DCMAKE_PREFIX_PATH={root / 'usr'}", f"-DTORCH_DIR={TORCH}")
         self.train_by_a_loop_of_libtorch(trireme, loop, share / "data/digits.csv.gz")

@@ -36,9 +36,10 @@ struct DataArguments {
                    "csv: one character between cells (default: a comma, or a tab for .tsv)");
     command.flag("--no-header", no_header, "csv: the first line has no names of columns");
     command.repeated("--column", open.columns,
-                     "csv, jsonl: read this column alone; may be repeated");
+                     "csv, jsonl, parquet, arrow: read this column alone; may be repeated");
     command.option("--label", open.label,
-                   "csv, jsonl, npy: the column or array of whole numbers that are labels");
+                   "csv, jsonl, npy, parquet, arrow: the column or array of whole numbers that "
+                   "are labels");
     command.option("--dtype", open.dtype, "tokens without a header: uint16, uint32 or int32");
     command.option("--block", open.block,
                    "tokens: a record has one token more than this (default: documents)");
@@ -48,7 +49,8 @@ struct DataArguments {
                    "The folder for indexes of data whose folder cannot be written (default: "
                    "trireme in the user's cache)");
     command.option("--memory", memory,
-                   "The limit for a record, and for a file that is unpacked (default 1GiB)");
+                   "The limit for a record, and for a file or row group that is unpacked (default "
+                   "1GiB)");
     command.option("--max-ratio", open.max_ratio,
                    "The most bytes that a compressed byte may become (default 250)");
   }

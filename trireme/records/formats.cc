@@ -62,6 +62,21 @@ const std::vector<Format>& formats() {
        .path = "the folder of data.mdb, or the file",
        .ends = {".mdb", ".lmdb"},
        .open = open_lmdb},
+      {.name = "parquet",
+       .about = "Parquet's rows, of which a record has the columns",
+       .path = "Parquet files",
+       .options = {"columns", "label"},
+       .ends = {".parquet", ".pq"},
+       .reads_columns = true,
+       .open = open_parquet},
+      {.name = "arrow",
+       .about =
+           "the rows of Arrow's files and streams, also of Feather and Hugging Face's datasets",
+       .path = "Arrow files",
+       .options = {"columns", "label"},
+       .ends = {".arrow", ".feather", ".arrows", ".ipc"},
+       .reads_columns = true,
+       .open = open_arrow},
   };
   return all;
 }

@@ -17,5 +17,7 @@ SharedReader open_npy(const OpenOptions& options);
 SharedReader open_tokens(const OpenOptions& options);
 SharedReader open_lmdb(const OpenOptions& options);
 SharedReader open_lines(const OpenOptions& options);
+SharedReader open_parquet(const OpenOptions& options);
+SharedReader open_arrow(const OpenOptions& options);
 
 }  // namespace trireme::records

@@ -16,10 +16,12 @@ struct OpenOptions {
   std::string path;
 
   // Options of single formats. An option that the format does not have must keep its default.
-  std::string delimiter;             // csv: one character; empty: a comma, or a tab for .tsv.
-  bool header = true;                // csv: the first line of each file names the columns.
-  std::vector<std::string> columns;  // csv, jsonl: only these, in this order; empty: all.
-  std::string label;                 // csv, jsonl: the column of whole numbers that are labels.
+  std::string delimiter;  // csv: one character; empty: a comma, or a tab for .tsv.
+  bool header = true;     // csv: the first line of each file names the columns.
+  // csv, jsonl, parquet, arrow: only these columns, in this order; empty: all.
+  std::vector<std::string> columns;
+  // csv, jsonl, npy, parquet, arrow: the column of whole numbers that are labels.
+  std::string label;
   std::string dtype;                 // tokens without a header: uint16, uint32 or int32.
   int64_t block = 0;                 // tokens: one more than this in a record; 0: documents.
   std::optional<int64_t> separator;  // tokens: the token with which each document begins.
@@ -41,6 +43,8 @@ struct Format {
   std::string_view path;                    // What the path means.
   std::vector<std::string_view> options{};  // The names of its own options.
   std::vector<std::string_view> ends{};     // Files whose names end so have this format.
+  // Columns that are not chosen are not read at all, and may have values without a field.
+  bool reads_columns = false;
   std::shared_ptr<const Reader> (*open)(const OpenOptions&) = nullptr;
 };
 

@@ -26,6 +26,7 @@ void Record::clear() {
   fields.clear();
   sizes.clear();
   keeps.reset();
+  keeper = 0;
 }
 
 std::span<std::byte> Record::room(size_t bytes) {

@@ -34,6 +34,8 @@ struct Record {
   std::vector<std::byte> memory;
   std::vector<int64_t> sizes;
   std::shared_ptr<const void> keeps;
+  // The number of the reader that `keeps` is from, if it looks at it again for its next record.
+  uint64_t keeper = 0;
 
   // Null if there is no such field.
   const Field* find(std::string_view name) const;

@@ -42,6 +42,28 @@ records::OpenOptions open_options(const DataOptions& options, const std::string&
   return open;
 }
 
+// Opens the columns that samples need alone, if the format can leave out the others: they are not
+// read, and may have values that no field can have.
+std::shared_ptr<const records::Reader> open_columns(const DataOptions& options,
+                                                    const std::string& path) {
+  records::OpenOptions open = open_options(options, path);
+  if (!records::find_format(options.name).reads_columns) return records::open_records(open);
+  if (!options.inputs.empty() && !options.target.empty()) {
+    open.columns = names_of_inputs(options.inputs);
+    if (std::ranges::find(open.columns, options.target) == open.columns.end())
+      open.columns.push_back(options.target);
+  }
+  auto reader = records::open_records(open);
+  const FieldChoice fields = choose_fields(reader->fields(), {options.inputs, options.target});
+  if (fields.target.empty() && fields.tokens.empty()) return reader;
+  open.columns = names_of_choice(fields);
+  for (const records::FieldSpec& field : reader->fields())
+    if (field.name == fields.target && is_whole(field.dtype) && field.shape &&
+        field.shape->empty())
+      open.label = field.name;
+  return records::open_records(open);
+}
+
 // The test part that files of a usual name hold beside the training part.
 std::shared_ptr<const records::Reader> open_usual_test_part(const DataOptions& options) {
   if (options.name != "cifar") return nullptr;
@@ -56,8 +78,9 @@ std::shared_ptr<const records::Reader> open_usual_test_part(const DataOptions& o
 }
 
 std::shared_ptr<const records::Reader> open_train_part(const DataOptions& options) {
+  if (options.name != "cifar") return open_columns(options, options.path);
   records::OpenOptions open = open_options(options, options.path);
-  if (options.name == "cifar") open.part = "train";
+  open.part = "train";
   return records::open_records(open);
 }
 
@@ -96,7 +119,10 @@ class ClassCounter {
   }
 
   // Whether the reader's labels are those of the target.
-  bool is_of_index() const { return fields_.target == "label" || fields_.target == "cls"; }
+  bool is_of_index() const {
+    return fields_.target == "label" || fields_.target == "cls" ||
+           records::find_format(options_.name).reads_columns;
+  }
 
   // The index may know it; otherwise the record is read. -1: it cannot be read, and is left out
   // later.
@@ -282,9 +308,8 @@ void check_record_set(const DataOptions& options) {
 Dataset read_record_set(const DataOptions& options) {
   check_record_set(options);
   RecordParts parts{.options = options, .train = open_train_part(options)};
-  parts.test = options.test_path.empty()
-                   ? open_usual_test_part(options)
-                   : records::open_records(open_options(options, options.test_path));
+  parts.test = options.test_path.empty() ? open_usual_test_part(options)
+                                         : open_columns(options, options.test_path);
   const records::Reader& train = *parts.train;
   if (train.size() == 0)
     throw Error(ErrorCode::invalid_argument, "data",

@@ -75,7 +75,7 @@ class FieldChooser {
   std::vector<std::string> inputs_of(const FieldWishes& wishes, const std::string& target) const {
     std::vector<std::string> inputs;
     if (!wishes.inputs.empty()) {
-      for (const std::string& name : names_in(wishes.inputs)) {
+      for (const std::string& name : names_of_inputs(wishes.inputs)) {
         if (name == target)
           refuse(fmt::format("data.inputs has the field {}, which is the target", name),
                  "other fields, or another data.target");
@@ -91,23 +91,6 @@ class FieldChooser {
     if (inputs.empty())
       refuse("the records have no image and no numbers besides the target", list());
     return inputs;
-  }
-
-  // Names may have spaces inside, such as those of columns.
-  static std::vector<std::string> names_in(const std::string& text) {
-    std::vector<std::string> names;
-    for (size_t begin = 0; begin <= text.size();) {
-      const size_t end = std::min(text.find(',', begin), text.size());
-      size_t first = begin, last = end;
-      while (first < last && text[first] == ' ') ++first;
-      while (last > first && text[last - 1] == ' ') --last;
-      const std::string name = text.substr(first, last - first);
-      if (std::ranges::find(names, name) != names.end())
-        refuse(fmt::format("data.inputs has the field {} twice", name), "each field once");
-      if (!name.empty()) names.push_back(name);
-      begin = end + 1;
-    }
-    return names;
   }
 
   bool is_image(const FieldSpec& field) const {
@@ -166,6 +149,31 @@ class FieldChooser {
 
 FieldChoice choose_fields(const std::vector<FieldSpec>& fields, const FieldWishes& wishes) {
   return FieldChooser(fields).choose(wishes);
+}
+
+std::vector<std::string> names_of_inputs(const std::string& text) {
+  std::vector<std::string> names;
+  // Names may have spaces inside, such as those of columns.
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    size_t first = begin, last = end;
+    while (first < last && text[first] == ' ') ++first;
+    while (last > first && text[last - 1] == ' ') --last;
+    const std::string name = text.substr(first, last - first);
+    if (std::ranges::find(names, name) != names.end())
+      throw Error(ErrorCode::invalid_argument, "data",
+                  fmt::format("data.inputs has the field {} twice", name), "each field once");
+    if (!name.empty()) names.push_back(name);
+    begin = end + 1;
+  }
+  return names;
+}
+
+std::vector<std::string> names_of_choice(const FieldChoice& choice) {
+  std::vector<std::string> names = choice.inputs;
+  for (const std::string& name : {choice.image, choice.tokens, choice.target})
+    if (!name.empty()) names.push_back(name);
+  return names;
 }
 
 SampleForm first_form(const FieldChoice& fields, const Stages& stages) {

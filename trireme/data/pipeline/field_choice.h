@@ -34,6 +34,12 @@ struct FieldChoice {
 FieldChoice choose_fields(const std::vector<records::FieldSpec>& fields,
                           const FieldWishes& wishes);
 
+// The names of the fields in a text with commas between them. Throws Error(invalid_argument) if
+// one is there twice.
+std::vector<std::string> names_of_inputs(const std::string& text);
+// All fields that a choice needs.
+std::vector<std::string> names_of_choice(const FieldChoice& choice);
+
 // The form in which stages get the samples: an image of bytes needs no decoder in front of its
 // other stages.
 SampleForm first_form(const FieldChoice& fields, const Stages& stages);
