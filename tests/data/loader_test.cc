@@ -219,6 +219,42 @@ TEST(LoaderIterator, CoversTheRestOfAnEpoch) {
   EXPECT_THAT(rest, testing::ElementsAre(4, 5, 6, 7, 8, 9));
 }
 
+// A source that fetches its samples ahead of need.
+class Fetching : public Numbered {
+ public:
+  using Numbered::Numbered;
+  int64_t reads_ahead() const override { return 20; }
+  void announce(const std::vector<int64_t>& samples) const override {
+    announced.insert(announced.end(), samples.begin(), samples.end());
+  }
+  void forget() const override { announced.clear(); }
+  mutable std::vector<int64_t> announced;
+};
+
+TEST(LoaderAnnouncements, NameTheSamplesOfThisReplicaInTheirOrder) {
+  for (const int threads : {0, 2}) {
+    const auto source = std::make_shared<Fetching>(40);
+    Loader loader(source, {.batch = 8, .threads = threads}, 1, 2);
+    std::vector<int64_t> used = next_samples(loader, 1);
+    EXPECT_GE(source->announced.size(), 10U);
+    EXPECT_LE(source->announced.size(), 16U);
+    const auto more = next_samples(loader, 9);  // Two epochs.
+    used.insert(used.end(), more.begin(), more.end());
+    ASSERT_GE(source->announced.size(), used.size());
+    EXPECT_TRUE(std::equal(used.begin(), used.end(), source->announced.begin()));
+  }
+}
+
+TEST(LoaderAnnouncements, BeginAnewWhereTheCallerSeeks) {
+  const auto source = std::make_shared<Fetching>(40);
+  Loader loader(source, {.batch = 8});
+  next_samples(loader, 1);
+  loader.seek({.epoch = 0, .consumed = 24});
+  EXPECT_TRUE(source->announced.empty());
+  const auto used = next_samples(loader, 1);
+  EXPECT_TRUE(std::equal(used.begin(), used.end(), source->announced.begin()));
+}
+
 TEST(LoaderOptionsCheck, RefusesAGlobalBatchSmallerThanTheReplicas) {
   expect_error(
       [] { Loader(numbered(10), {.batch = 2}, 0, 3); }, ErrorCode::invalid_argument,

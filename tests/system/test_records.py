@@ -209,5 +209,36 @@ class Records(SystemTest):
         self.assertIn("does not exist", self.data("head", self.folder / "none.txt", code=2))
 
 
+    def test_a_configuration_names_the_files(self):
+        (self.folder / "train.csv").write_text("x;y\n1;0\n2;1\n3;0\n")
+        (self.folder / "test.csv").write_text("x;y\n7;1\n")
+        config = self.folder / "job.yaml"
+        config.write_text(f"""
+data:
+  name: csv
+  path: {self.folder / "train.csv"}
+  test_path: {self.folder / "test.csv"}
+  delimiter: ';'
+""")
+        out = self.data("index", config)
+        self.assertIn("train.csv: 3 records", out)
+        self.assertIn("test.csv: 1 records", out)
+        self.assertEqual(len(list(self.folder.glob(".trireme-csv-*.index"))), 2)
+        heads = self.head(config)
+        self.assertEqual([record["fields"]["x"]["values"] for record in heads["train"]],
+                         [[1], [2], [3]])
+        self.assertEqual(heads["test"][0]["fields"]["y"]["values"], [1])
+        self.assertIn("1 records, 0 bad", self.data("verify", config))
+        swapped = self.data("index", config, "--set", f"data.path={self.folder / 'test.csv'}")
+        self.assertIn("train " + str(self.folder / "test.csv"), swapped)
+        for words, part in ((("--delimiter", ","), "--set data.delimiter"),
+                            (("--set", "data.delimter=,"), "data.delimiter"),
+                            (("--set", "data.name=digits"), "data.name is digits")):
+            self.assertIn(part, self.data("index", config, *words, code=2))
+        self.assertIn("--set is for a configuration",
+                      self.data("index", self.folder / "train.csv", "--set", "data.block=2",
+                                code=2))
+
+
 if __name__ == "__main__":
     unittest.main(verbosity=2)

@@ -103,6 +103,35 @@ config::Rows rows_of(const DataOptions*) {
                                "caches.",
                     .only_for = only_kinds_with("data.cache_dir"),
                     .agreed = false}),
+       config::row(&O::download_dir,
+                   {.name = "data.download_dir",
+                    .meaning = "Folder for files that are fetched from http and https addresses, "
+                               "for all processes of a host; empty: trireme/downloads in the "
+                               "user's folder for caches.",
+                    .only_for = only_kinds_with("data.download_dir"),
+                    .agreed = false}),
+       config::row(&O::download_bytes,
+                   {.name = "data.download_bytes",
+                    .meaning = "The most bytes that data.download_dir holds; auto: half of the "
+                               "disk space that is free or taken by it.",
+                    .range = config::at_least(1),
+                    .automatic = -1,
+                    .only_for = only_kinds_with("data.download_bytes"),
+                    .agreed = false,
+                    .kind = config::Kind::bytes}),
+       config::row(&O::download_timeout,
+                   {.name = "data.download_timeout",
+                    .meaning = "A server that sends less than 1 KB a second for so long is asked "
+                               "again.",
+                    .only_for = only_kinds_with("data.download_timeout"),
+                    .agreed = false}),
+       config::row(&O::download_tries,
+                   {.name = "data.download_tries",
+                    .meaning = "So many requests in a row that bring nothing new of a file end "
+                               "the run.",
+                    .range = config::at_least(1),
+                    .only_for = only_kinds_with("data.download_tries"),
+                    .agreed = false}),
        config::row(&O::delimiter,
                    {.name = "data.delimiter",
                     .meaning = "csv: the character between two columns; empty: a comma, or a tab "

@@ -1,5 +1,6 @@
 // The data set that a configuration names. No torch.
 #pragma once
+#include <trireme/base/deadline.h>
 #include <trireme/config/rows.h>
 #include <cstdint>
 #include <string>
@@ -28,10 +29,14 @@ struct DataOptions {
   int64_t bad_records = 100;           // The most that a process skips.
   int64_t cache_bytes = -1;            // -1: a quarter of the memory that is free.
   std::string cache_dir;               // Empty: a folder of the user's.
-  std::string delimiter;               // csv
-  bool header = true;                  // csv
-  std::string token_type;              // tokens: the type in files without a header.
-  int64_t separator = -1;              // tokens: begins each document; -1: none.
+  std::string download_dir;            // Empty: a folder of the user's.
+  int64_t download_bytes = -1;         // -1: half of the disk space that is free or taken by it.
+  Milliseconds download_timeout{30'000};
+  int download_tries = 5;
+  std::string delimiter;   // csv
+  bool header = true;      // csv
+  std::string token_type;  // tokens: the type in files without a header.
+  int64_t separator = -1;  // tokens: begins each document; -1: none.
 };
 config::Rows rows_of(const DataOptions*);
 

@@ -172,6 +172,27 @@ struct Loader::Impl {
     }
   }
 
+  // Tells the source which samples of this replica come next.
+  void announce_ahead() {
+    int64_t most = source->reads_ahead();
+    // A window of blocks is read in any order.
+    if (most > 0 && options.shuffle.kind == plan::OrderKind::blocks)
+      most += options.shuffle.window;
+    while (most > 0 && announced_samples < most) {
+      const Assigned share = assign(announced);
+      source->announce(share.batch.indices);
+      announced_samples += share.batch.global_size;
+      announced = share.batch.next;
+    }
+  }
+
+  // Announces anew from there.
+  void forget_announced(plan::DataPosition to) {
+    if (announced_samples > 0) source->forget();
+    announced = to;
+    announced_samples = 0;
+  }
+
   // Drops the batches in front of `to` that were read ahead, or all of them.
   void drop_until(plan::DataPosition to) {
     for (; !ahead.empty() && ahead.front() != to; ahead.pop_front()) prefetch->drop();
@@ -197,6 +218,7 @@ struct Loader::Impl {
   }
 
   void seek(plan::DataPosition to) {
+    if (to != position) forget_announced(to);
     position = to;
     if (prefetch) drop_until(to);
   }
@@ -208,6 +230,8 @@ struct Loader::Impl {
   plan::DataPosition position;           // The batch that next() returns next.
   plan::DataPosition scheduled;          // The next batch that a thread is given.
   std::deque<plan::DataPosition> ahead;  // Those of the tasks that threads have been given.
+  plan::DataPosition announced;          // The first batch that was not announced to the source.
+  int64_t announced_samples = 0;         // Between `position` and that.
   // Threads may outlive a moved loader.
   const std::shared_ptr<LoadTime> time = std::make_shared<LoadTime>();
   double waited = 0;
@@ -225,12 +249,14 @@ Loader::Loader(Loader&&) noexcept = default;
 
 Batch Loader::next() {
   const auto begin = std::chrono::steady_clock::now();
+  impl_->announce_ahead();
   Batch batch = impl_->prefetch
                     ? impl_->next_prefetched()
                     : load(*impl_->source, impl_->options.dtype, impl_->seed_of_draws(),
                            impl_->assign(impl_->position), *impl_->time);
   impl_->waited += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   impl_->position = batch.next;
+  impl_->announced_samples -= std::min(impl_->announced_samples, batch.global_size);
   if (impl_->prefetch) impl_->fill_window();  // The threads work while the caller trains.
   return batch;
 }

@@ -77,6 +77,13 @@ class Source {
   // True for a source that mixes the samples of a batch (Draws::before): its get() does not.
   virtual bool mixes_batches() const { return false; }
 
+  // For sources that fetch their files ahead of need. announce() says which samples are asked for
+  // next, in this order; each is taken back when it was given, or all of them by forget().
+  // reads_ahead() samples are worth it; 0: none.
+  virtual int64_t reads_ahead() const { return 0; }
+  virtual void announce(const std::vector<int64_t>&) const {}
+  virtual void forget() const {}
+
   // The work of its stages so far, for the report of a run. Empty: the loader measures the source
   // as one stage.
   virtual std::vector<data::StageUse> stage_use() const { return {}; }

@@ -17,8 +17,9 @@ CurlLibrary load_curl() {
   }
   const auto lacking = [](const std::string& reason) {
     return Error(ErrorCode::unsupported, "net",
-                 fmt::format("requests to etcd need libcurl, which cannot be loaded: {}", reason),
-                 "install libcurl (on Debian 12: libcurl4), or --rendezvous HOST:PORT");
+                 fmt::format("etcd and addresses of data need libcurl, which cannot be loaded: {}", reason),
+                 "install libcurl (on Debian 12: libcurl4), or --rendezvous HOST:PORT and files "
+                 "on this machine");
   };
   if (!handle) throw lacking(why);
   CurlLibrary library{};

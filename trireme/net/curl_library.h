@@ -1,4 +1,5 @@
-// The libcurl of this machine, loaded at the first use: only jobs that meet through etcd need it.
+// The libcurl of this machine, loaded at the first use: only jobs that meet through etcd, or fetch
+// their data, need it.
 #pragma once
 #include <curl/curl.h>
 

@@ -34,6 +34,15 @@ DataFile::DataFile(const std::filesystem::path& path)
     // O_NONBLOCK: a pipe must not block.
     : descriptor_(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)) {
   if (!descriptor_) throw refused("open", errno);
+  examine();
+}
+
+DataFile::DataFile(Descriptor descriptor, int64_t stamp) : descriptor_(std::move(descriptor)) {
+  examine();
+  mtime_ns_ = stamp;
+}
+
+void DataFile::examine() {
   struct stat status {};
   if (::fstat(descriptor_.get(), &status) != 0) throw refused("examine", errno);
   if (!S_ISREG(status.st_mode)) throw refused("open", S_ISDIR(status.st_mode) ? EISDIR : EINVAL);

@@ -14,8 +14,10 @@ namespace trireme::records {
 struct FileIdentity {
   std::string name;
   int64_t bytes = 0;
-  int64_t mtime_ns = 0;  // If it differs, the digest is compared.
-  std::string digest;    // XXH3 of the first and the last 64 KiB.
+  // If it differs, the digest is compared. A file that was fetched from a server has a number of
+  // all its bytes instead, which must not differ.
+  int64_t mtime_ns = 0;
+  std::string digest;  // XXH3 of the first and the last 64 KiB.
 };
 
 // A file that is read and not mapped, so that a failing disk gives an error and not a signal. Any
@@ -24,6 +26,8 @@ class DataFile {
  public:
   // Throws Damage: not_found, or io, also if `path` is not a regular file.
   explicit DataFile(const std::filesystem::path& path);
+  // A regular file that is open already. `stamp` takes the place of its time.
+  DataFile(Descriptor descriptor, int64_t stamp);
   uint64_t size() const { return size_; }
   int64_t mtime_ns() const { return mtime_ns_; }
   int descriptor() const { return descriptor_.get(); }
@@ -34,6 +38,7 @@ class DataFile {
   FileIdentity identity() const;
 
  private:
+  void examine();
   Descriptor descriptor_;
   uint64_t size_ = 0;
   int64_t mtime_ns_ = 0;

@@ -5,6 +5,7 @@
 #include <glob.h>
 #include <trireme/base/error.h>
 #include <trireme/base/files.h>
+#include <trireme/records/remote/address.h>
 #include <algorithm>
 #include <charconv>
 #include <optional>
@@ -95,11 +96,12 @@ void refuse_commands(const std::string& path) {
                 "a file, a folder, or a pattern");
   if (path.starts_with("pipe:") || path.find("://") != std::string::npos)
     throw Error(ErrorCode::unsupported, "data",
-                fmt::format("'{}' is a command or an address, but only files are read", path),
-                "the path of the files on this machine");
+                fmt::format("'{}' is a command or an address, but files are read here",
+                            path.substr(0, path.find(':'))),
+                "the path of the files on this machine, or https:// for a format of shards");
 }
 
-// The folder that has all the files, which are sorted.
+// The folder that has all the files, which are sorted; empty if they have none in common.
 fs::path common_folder(const std::vector<std::string>& paths) {
   fs::path common = fs::path(paths.front()).parent_path();
   for (const std::string& path : paths)
@@ -145,6 +147,38 @@ std::vector<std::string> expand_braces(const std::string& pattern) {
       expanded.push_back(pattern.substr(0, open) + choice + end);
     }
   return expanded;
+}
+
+DataFiles find_remote_files(const std::string& address, const DownloadOptions& options) {
+  std::vector<std::pair<std::string, std::string>> files;  // As it is shown, and whole.
+  for (std::string& each : expand_braces(address)) {
+    check_address(each);
+    std::string shown = shown_address(each);
+    files.emplace_back(std::move(shown), std::move(each));
+  }
+  std::ranges::sort(files);
+  std::vector<std::string> shown, addresses;
+  for (auto& [name, whole] : files) {
+    if (!shown.empty() && shown.back() == name) {
+      if (addresses.back() == whole) continue;
+      throw Error(ErrorCode::invalid_argument, "data",
+                  fmt::format("'{}' means several files that differ only behind the '?'", name),
+                  "addresses that end in the names of the files");
+    }
+    shown.push_back(name), addresses.push_back(std::move(whole));
+  }
+  // A name is what is behind the host at least.
+  fs::path base = common_folder(shown);
+  if (!is_address(base.string()) || shown_address(base.string()) != base.string() ||
+      base.string().ends_with(':') || base.string().ends_with('/'))
+    base.clear();
+  const size_t skip = base.empty() ? 0 : base.string().size() + 1;
+  DataFiles found{.base = base,
+                  .names = {},
+                  .given = shown_address(address),
+                  .remote = std::make_shared<RemoteFiles>(std::move(addresses), options)};
+  for (const std::string& each : shown) found.names.push_back(each.substr(skip));
+  return found;
 }
 
 DataFiles find_files(const std::string& path, std::span<const std::string_view> ends) {

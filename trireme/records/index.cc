@@ -118,6 +118,8 @@ std::string name_of_index(const IndexRequest& request, std::string_view more) {
 
 fs::path index_elsewhere(const IndexRequest& request) {
   std::error_code unknown;
+  if (request.files.remote)
+    return index_folder(request.folder) / name_of_index(request, request.files.remote->key());
   const fs::path base = request.files.base.empty() ? fs::path(".") : request.files.base;
   const fs::path whole = fs::weakly_canonical(base, unknown);
   return index_folder(request.folder) /
@@ -137,7 +139,8 @@ void check_files(const Index& index, const IndexRequest& request) {
   if (!std::ranges::equal(known, names, {}, &FileIdentity::name))
     throw changed(index, fmt::format("the files of '{}' became {}, from {},", request.files.given,
                                      names.size(), known.size()));
-  for (size_t i = 0; i < known.size(); ++i) {
+  // A file on a server is compared when it is fetched.
+  for (size_t i = 0; i < known.size() && !request.files.remote; ++i) {
     const fs::path path = request.files.path_of(i);
     with_place(
         [&] { return path.string(); },
@@ -170,7 +173,7 @@ std::shared_ptr<const Index> write_index(const IndexRequest& request) {
   }
   const fs::path beside = index_beside(request);
   const fs::path folder = beside.parent_path().empty() ? fs::path(".") : beside.parent_path();
-  if (::access(folder.c_str(), W_OK) == 0) {
+  if (!request.files.remote && ::access(folder.c_str(), W_OK) == 0) {
     try {
       write_file_atomically(beside, bytes);
       return std::make_shared<const Index>(beside);
@@ -249,6 +252,7 @@ fs::path index_folder(const fs::path& chosen) {
 std::shared_ptr<const Index> open_index(const IndexRequest& request) {
   if (!request.make_anew) {
     for (const fs::path& path : {index_beside(request), index_elsewhere(request)}) {
+      if (path == index_beside(request) && request.files.remote) continue;
       if (!path_exists(path)) continue;
       auto index = std::make_shared<const Index>(path);
       check_files(*index, request);

@@ -9,9 +9,9 @@ namespace {
 
 // The numbers of the entries of each file that is a block.
 std::vector<int64_t> blocks_of_entries(std::span<const Entry> entries, const Shards& shards) {
-  bool has_packed = false;
-  for (size_t file = 0; file < shards.count(); ++file) has_packed |= shards.is_packed(file);
-  if (!has_packed) return {static_cast<int64_t>(entries.size())};
+  bool has_blocks = shards.is_remote();
+  for (size_t file = 0; file < shards.count(); ++file) has_blocks |= shards.is_packed(file);
+  if (!has_blocks) return {static_cast<int64_t>(entries.size())};
   std::vector<int64_t> blocks;
   for (size_t i = 0; i < entries.size();) {
     const size_t first = i;
@@ -30,8 +30,28 @@ IndexedReader::IndexedReader(std::shared_ptr<const Shards> shards,
       fields_(std::move(fields)),
       blocks_(blocks_of_entries(index_->entries(), *shards_)) {
   for (size_t file = 0; file < shards_->count(); ++file)
-    stamps_.push_back(time_of_file(shards_->path(file)));
+    stamps_.push_back(shards_->is_remote() ? index_->files()[file].mtime_ns
+                                           : time_of_file(shards_->path(file)));
 }
+
+// The records of two files are worth announcing.
+int64_t IndexedReader::reads_ahead() const {
+  if (!shards_->is_remote()) return 0;
+  return 2 * (size() / static_cast<int64_t>(shards_->count()) + 1);
+}
+
+void IndexedReader::announce(std::span<const int64_t> indices) const {
+  std::vector<size_t> files;
+  for (const int64_t index : indices) files.push_back(entry_of(index).file);
+  shards_->announce(files);
+}
+
+void IndexedReader::release(std::span<const int64_t> indices) const {
+  if (!shards_->is_remote()) return;
+  for (const int64_t index : indices) shards_->release(entry_of(index).file);
+}
+
+void IndexedReader::forget() const { shards_->forget(); }
 
 Entry IndexedReader::entry_of(int64_t index) const {
   require_record(index, size());

@@ -19,6 +19,10 @@ class IndexedReader : public Reader {
   std::optional<int64_t> label(int64_t index) const override;
   std::optional<int64_t> length(int64_t index) const override;
   int64_t stamp(int64_t index) const override { return stamps_[entry_of(index).file]; }
+  int64_t reads_ahead() const override;
+  void announce(std::span<const int64_t> indices) const override;
+  void release(std::span<const int64_t> indices) const override;
+  void forget() const override;
 
  protected:
   // Fills the fields of a record that was cleared. Throws Damage.

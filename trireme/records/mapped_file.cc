@@ -85,7 +85,9 @@ int guard(std::span<const std::byte> bytes) {
 
 }  // namespace
 
-MappedFile::MappedFile(const std::filesystem::path& path) : file_(path) {
+MappedFile::MappedFile(const std::filesystem::path& path) : MappedFile(DataFile(path)) {}
+
+MappedFile::MappedFile(DataFile file) : file_(std::move(file)) {
   if (file_.size() == 0) return;
   void* const memory = ::mmap(nullptr, file_.size(), PROT_READ, MAP_SHARED, file_.descriptor(), 0);
   if (memory == MAP_FAILED)

@@ -19,6 +19,7 @@ class MappedFile {
  public:
   // Throws Damage as DataFile does, and io if the system maps no more.
   explicit MappedFile(const std::filesystem::path& path);
+  explicit MappedFile(DataFile file);
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;
   MappedFile& operator=(const MappedFile&) = delete;

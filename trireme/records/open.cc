@@ -6,6 +6,7 @@
 #include <trireme/base/files.h>
 #include <trireme/base/units.h>
 #include <trireme/records/data_files.h>
+#include <trireme/records/remote/address.h>
 #include <algorithm>
 #include <set>
 
@@ -83,8 +84,9 @@ const Format& find_format(std::string_view name) {
 }
 
 const Format& guess_format(const std::string& path) {
-  if (const Format* const found = format_of_name(path)) return *found;
-  if (path_exists(path) && fs::is_directory(path)) {
+  const std::string shown = is_address(path) ? shown_address(path) : path;
+  if (const Format* const found = format_of_name(shown)) return *found;
+  if (!is_address(path) && path_exists(path) && fs::is_directory(path)) {
     bool has_folder = false;
     std::set<const Format*> found;
     for (const auto& entry : fs::directory_iterator(path)) {
@@ -98,13 +100,25 @@ const Format& guess_format(const std::string& path) {
     if (found.size() == 1) return **found.begin();
     if (found.empty() && has_folder) return find_format("image_folder");
   }
-  throw unknown_format(fmt::format("the names of '{}' do not tell the format of the files", path));
+  throw unknown_format(
+      fmt::format("the names of '{}' do not tell the format of the files", shown));
+}
+
+DataFiles files_of(const OpenOptions& options, std::span<const std::string_view> ends) {
+  return is_address(options.path) ? find_remote_files(options.path, options.download)
+                                  : find_files(options.path, ends);
 }
 
 std::shared_ptr<const Reader> open_records(const OpenOptions& options) {
   const Format& format =
       options.format.empty() ? guess_format(options.path) : find_format(options.format);
   check_options(format, options);
+  if (is_address(options.path) && !format.may_be_remote)
+    throw Error(ErrorCode::unsupported, "data",
+                fmt::format("the format {} is read from files on this machine, but '{}' is an "
+                            "address",
+                            format.name, shown_address(options.path)),
+                "webdataset, tfrecord or another format of shards");
   try {
     return format.open(options);
   } catch (const fs::filesystem_error& error) {

@@ -1,18 +1,23 @@
 // Opens a data set by the name of its format and the path of its files.
 #pragma once
 #include <trireme/records/record.h>
+#include <trireme/records/remote/fetch.h>
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace trireme::records {
 
+struct DataFiles;
+
 struct OpenOptions {
   std::string format;  // A name of formats(); empty: by the names of the files.
-  // A file, a folder, or a pattern with *, {0000..0127} or {train,test}.
+  // A file, a folder, or a pattern with *, {0000..0127} or {train,test}. For formats of shards
+  // also an address, or a pattern of addresses without *.
   std::string path;
 
   // Options of single formats. An option that the format does not have must keep its default.
@@ -31,6 +36,7 @@ struct OpenOptions {
   // (index_folder()).
   std::filesystem::path index_dir;
   bool make_index_anew = false;
+  DownloadOptions download;  // For addresses.
   // The limit for one record, and for one unpacked file. Sizes that a header claims are compared
   // with it before memory is allocated.
   int64_t memory_bytes = int64_t{1} << 30;
@@ -46,6 +52,7 @@ struct Format {
   // Columns that are not chosen are not read at all, and may have values without a field.
   bool reads_columns = false;
   std::shared_ptr<const Reader> (*open)(const OpenOptions&) = nullptr;
+  bool may_be_remote = false;  // Its files may have addresses.
 };
 
 // The formats that there are, in the order of the documents.
@@ -55,6 +62,9 @@ const Format& find_format(std::string_view name);
 // The format of a path, by the names of its files. Throws Error(invalid_argument) that lists the
 // names if that does not tell it.
 const Format& guess_format(const std::string& path);
+
+// The files of the path, on this machine or on a server: see find_files() and find_remote_files().
+DataFiles files_of(const OpenOptions& options, std::span<const std::string_view> ends = {});
 
 // Opens the files, makes their index if there is none, and checks everything that can be known
 // without reading all records. Throws Error: invalid_argument for a wrong option, not_found for a

@@ -78,6 +78,13 @@ class Reader {
   // A number that differs if the file of the record was written anew: its time. Unlike content(),
   // it sees every change; for what is kept of a record elsewhere.
   virtual int64_t stamp(int64_t) const { return 0; }
+  // For files on a server, which are fetched ahead of need. announce() says which records are read
+  // next, in this order; reads_ahead() of them are worth it, 0: none. Each announcement is taken
+  // back by release() when the record was read, and all of them by forget().
+  virtual int64_t reads_ahead() const { return 0; }
+  virtual void announce(std::span<const int64_t>) const {}
+  virtual void release(std::span<const int64_t>) const {}
+  virtual void forget() const {}
   // The length by which texts are packed and bucketed: tokens, characters or bytes.
   virtual std::optional<int64_t> length(int64_t) const { return std::nullopt; }
   // The names of the labels 0, 1, ...; empty if they have none.

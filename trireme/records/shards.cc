@@ -11,6 +11,12 @@ namespace {
 
 constexpr size_t kMostOpenFiles = 128;
 
+// Files on a server are not opened to see how they begin.
+Packing packing_of_name(std::string_view name) {
+  if (name.ends_with(".gz") || name.ends_with(".tgz")) return Packing::gzip;
+  return name.ends_with(".zst") ? Packing::zstd : Packing::none;
+}
+
 void require_memory(uint64_t bytes, const UnpackLimits& limits) {
   if (bytes > static_cast<uint64_t>(limits.memory_bytes))
     throw Damage(
@@ -28,27 +34,70 @@ Shards::Shards(DataFiles files, UnpackLimits limits, bool may_be_packed)
       open_(files_.names.size()),
       blocks_(limits.memory_bytes) {
   if (!may_be_packed) return;
-  for (size_t file = 0; file < count(); ++file)
+  for (size_t file = 0; file < count() && is_remote(); ++file)
+    packings_[file] = packing_of_name(name(file));
+  for (size_t file = 0; file < count() && !is_remote(); ++file)
     with_place([&] { return path(file).string(); },
                [&] { packings_[file] = packing_of(DataFile(path(file))); });
 }
 
 std::vector<FileIdentity> Shards::identities() const {
   std::vector<FileIdentity> all;
-  for (size_t file = 0; file < count(); ++file) {
-    all.push_back(with_place([&] { return path(file).string(); },
-                             [&] { return DataFile(path(file)).identity(); }));
-    all.back().name = name(file);
-  }
+  for (size_t file = 0; file < count(); ++file) all.push_back(identity(file));
   return all;
+}
+
+FileIdentity Shards::identity(size_t file) const {
+  FileIdentity identity = with_place(
+      [&] { return path(file).string(); },
+      [&] { return is_remote() ? open(file)->identity() : files_.open(file).identity(); });
+  identity.name = name(file);
+  return identity;
 }
 
 void Shards::expect(std::span<const FileIdentity> identities) {
   sizes_.clear();
   for (const FileIdentity& identity : identities) sizes_.push_back(identity.bytes);
+  if (is_remote()) files_.remote->expect(identities);
+}
+
+void Shards::announce(std::span<const size_t> files) const {
+  if (is_remote()) files_.remote->announce(files);
+}
+
+void Shards::release(size_t file) const {
+  if (is_remote()) files_.remote->release(file);
+}
+
+void Shards::forget() const {
+  if (is_remote()) files_.remote->forget();
+}
+
+// Closes those that nobody reads, so that they can make room for others. Needs the mutex.
+void Shards::close_idle() const {
+  std::erase_if(opened_, [&](size_t file) {
+    if (open_[file].use_count() > 1) return false;
+    open_[file].reset();
+    return true;
+  });
+}
+
+// A fetch takes long, so other threads read other files meanwhile.
+std::shared_ptr<const DataFile> Shards::open_remote(size_t file) const {
+  {
+    const std::lock_guard lock(mutex_);
+    if (open_[file]) return open_[file];
+    close_idle();
+  }
+  auto opened = std::make_shared<const DataFile>(files_.open(file));
+  const std::lock_guard lock(mutex_);
+  if (open_[file]) return open_[file];
+  opened_.push_back(file);
+  return open_[file] = std::move(opened);
 }
 
 std::shared_ptr<const DataFile> Shards::open(size_t file) const {
+  if (is_remote()) return open_remote(file);
   const std::lock_guard lock(mutex_);
   if (open_[file]) return open_[file];
   auto opened = std::make_shared<const DataFile>(path(file));

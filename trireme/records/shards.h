@@ -27,6 +27,7 @@ class Shards {
   const DataFiles& files() const { return files_; }
   const std::string& name(size_t file) const { return files_.names[file]; }
   std::filesystem::path path(size_t file) const { return files_.path_of(file); }
+  bool is_remote() const { return files_.remote != nullptr; }
   bool is_packed(size_t file) const { return packings_[file] != Packing::none; }
   // A format knows better than the first bytes.
   void set_plain(size_t file) { packings_[file] = Packing::none; }
@@ -34,10 +35,16 @@ class Shards {
 
   // Reads every file's head and tail. Throws Error naming the file.
   std::vector<FileIdentity> identities() const;
+  FileIdentity identity(size_t file) const;
   // From now on, a file that is opened and has another size is an error. In the files' order.
   void expect(std::span<const FileIdentity> identities);
   // The file, which stays open for a while. Throws Damage.
   std::shared_ptr<const DataFile> open(size_t file) const;
+  // For files on a server: those that are read next, in this order, and a file of which an
+  // announced use is over. For other files they do nothing.
+  void announce(std::span<const size_t> files) const;
+  void release(size_t file) const;
+  void forget() const;
   // Throws Damage.
   Scanner scanner(size_t file) const;
   // The bytes of a record: in its memory, or of an unpacked block that the record keeps. Throws
@@ -54,6 +61,8 @@ class Shards {
 
  private:
   using SharedBlock = std::shared_ptr<const Block>;
+  std::shared_ptr<const DataFile> open_remote(size_t file) const;
+  void close_idle() const;
   SharedBlock block(size_t file) const;
 
   DataFiles files_;

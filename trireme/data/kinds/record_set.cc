@@ -26,6 +26,10 @@ constexpr std::pair<std::string_view, std::string_view> kOptionKeys[] = {
     {"block", "data.block"},
     {"separator", "data.separator"}};
 
+// Keys of formats whose files may be on a server.
+constexpr std::string_view kDownloadKeys[] = {"data.download_dir", "data.download_bytes",
+                                              "data.download_timeout", "data.download_tries"};
+
 bool has_option(const records::Format& format, std::string_view option) {
   return std::ranges::find(format.options, option) != format.options.end();
 }
@@ -33,6 +37,10 @@ bool has_option(const records::Format& format, std::string_view option) {
 records::OpenOptions open_options(const DataOptions& options, const std::string& path) {
   const records::Format& format = records::find_format(options.name);
   records::OpenOptions open{.format = options.name, .path = path};
+  open.download = {.folder = options.download_dir,
+                   .bytes = options.download_bytes,
+                   .timeout = options.download_timeout,
+                   .tries = options.download_tries};
   if (has_option(format, "delimiter")) open.delimiter = options.delimiter;
   if (has_option(format, "header")) open.header = options.header;
   if (has_option(format, "dtype")) open.dtype = options.token_type;
@@ -45,8 +53,7 @@ records::OpenOptions open_options(const DataOptions& options, const std::string&
 // Opens the columns that samples need alone, if the format can leave out the others: they are not
 // read, and may have values that no field can have.
 std::shared_ptr<const records::Reader> open_columns(const DataOptions& options,
-                                                    const std::string& path) {
-  records::OpenOptions open = open_options(options, path);
+                                                    records::OpenOptions open) {
   if (!records::find_format(options.name).reads_columns) return records::open_records(open);
   if (!options.inputs.empty() && !options.target.empty()) {
     open.columns = names_of_inputs(options.inputs);
@@ -64,24 +71,28 @@ std::shared_ptr<const records::Reader> open_columns(const DataOptions& options,
   return records::open_records(open);
 }
 
-// The test part that files of a usual name hold beside the training part.
-std::shared_ptr<const records::Reader> open_usual_test_part(const DataOptions& options) {
-  if (options.name != "cifar") return nullptr;
-  records::OpenOptions open = open_options(options, options.path);
-  open.part = "test";
-  try {
-    return records::open_records(open);
-  } catch (const Error& error) {
-    if (error.code() == ErrorCode::not_found) return nullptr;
-    throw;
+// The parts' files, before anything is checked.
+std::vector<PartFiles> part_files(const DataOptions& options) {
+  std::vector<PartFiles> parts{{"train", open_options(options, options.path)}};
+  const bool is_cifar = options.name == "cifar";
+  if (is_cifar) parts[0].open.part = "train";
+  if (!options.test_path.empty()) {
+    parts.push_back({"test", open_options(options, options.test_path)});
+  } else if (is_cifar) {  // Files of a usual name have it beside the training part.
+    parts.push_back({"test", parts[0].open, true});
+    parts[1].open.part = "test";
   }
+  return parts;
 }
 
-std::shared_ptr<const records::Reader> open_train_part(const DataOptions& options) {
-  if (options.name != "cifar") return open_columns(options, options.path);
-  records::OpenOptions open = open_options(options, options.path);
-  open.part = "train";
-  return records::open_records(open);
+std::shared_ptr<const records::Reader> open_part(const DataOptions& options,
+                                                 const PartFiles& part) {
+  try {
+    return open_columns(options, part.open);
+  } catch (const Error& error) {
+    if (part.may_be_missing && error.code() == ErrorCode::not_found) return nullptr;
+    throw;
+  }
 }
 
 // The number of classes of whole targets, and the outputs of a model for others.
@@ -273,11 +284,23 @@ std::vector<DataKind> record_kinds() {
     for (const std::string_view key : kCommonKeys) kind.keys.push_back(key);
     for (const auto& [option, key] : kOptionKeys)
       if (has_option(format, option)) kind.keys.push_back(key);
+    if (format.may_be_remote)
+      for (const std::string_view key : kDownloadKeys) kind.keys.push_back(key);
     kind.has_tokens = format.name == "tokens";
     kind.has_blocks = true;
     kinds.push_back(std::move(kind));
   }
   return kinds;
+}
+
+std::vector<PartFiles> files_of_parts(const DataOptions& options) {
+  const auto& formats = records::formats();
+  if (std::ranges::find(formats, options.name, &records::Format::name) == formats.end())
+    throw Error(ErrorCode::unsupported, "data",
+                fmt::format("data.name is {}, whose files have no index of records", options.name),
+                "a configuration with files of records, such as webdataset");
+  check_record_set(options);
+  return part_files(options);
 }
 
 bool keeps_in_memory(const DataOptions& options) {
@@ -307,9 +330,9 @@ void check_record_set(const DataOptions& options) {
 
 Dataset read_record_set(const DataOptions& options) {
   check_record_set(options);
-  RecordParts parts{.options = options, .train = open_train_part(options)};
-  parts.test = options.test_path.empty() ? open_usual_test_part(options)
-                                         : open_columns(options, options.test_path);
+  const std::vector<PartFiles> files = part_files(options);
+  RecordParts parts{.options = options, .train = open_part(options, files[0])};
+  if (files.size() > 1) parts.test = open_part(options, files[1]);
   const records::Reader& train = *parts.train;
   if (train.size() == 0)
     throw Error(ErrorCode::invalid_argument, "data",

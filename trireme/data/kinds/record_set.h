@@ -5,9 +5,11 @@
 #include <trireme/data/data_options.h>
 #include <trireme/data/dataset.h>
 #include <trireme/data/pipeline/stage.h>
+#include <trireme/records/open.h>
 #include <trireme/records/record.h>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 namespace trireme::data {
@@ -24,6 +26,15 @@ struct RecordParts {
 
 // A kind for each format.
 std::vector<DataKind> record_kinds();
+
+// The files of a part, and how they are opened.
+struct PartFiles {
+  std::string name;  // train, test
+  records::OpenOptions open;
+  bool may_be_missing = false;  // A usual name, which nobody has given.
+};
+// Throws Error(unsupported) if data.name is no format of records, and as check_record_set() does.
+std::vector<PartFiles> files_of_parts(const DataOptions& options);
 
 // Whether a stage keeps samples in memory.
 bool keeps_in_memory(const DataOptions& options);

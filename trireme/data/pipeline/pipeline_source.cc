@@ -115,6 +115,12 @@ class PipelineSource : public Source {
     return options_.subset.empty() ? reader_->size() : std::ssize(options_.subset);
   }
 
+  int64_t reads_ahead() const override { return reader_->reads_ahead(); }
+  void announce(const std::vector<int64_t>& samples) const override {
+    reader_->announce(records_of(samples));
+  }
+  void forget() const override { reader_->forget(); }
+
   Example get(const Draw& draw) const override {
     Draws draws({draw.index}, draw.epoch);
     std::vector<size_t> left_out;
@@ -168,6 +174,13 @@ class PipelineSource : public Source {
     return options_.subset.empty() ? index : options_.subset[static_cast<size_t>(index)];
   }
 
+  std::vector<int64_t> records_of(const std::vector<int64_t>& samples) const {
+    std::vector<int64_t> records;
+    records.reserve(samples.size());
+    for (const int64_t sample : samples) records.push_back(record_of(sample));
+    return records;
+  }
+
   // `seed`, if given, is that of the only sample.
   Example load(const Draws& draws, const uint64_t* seed, std::vector<size_t>& left_out) const {
     std::unique_ptr<Sample> sample = pool_.take();
@@ -175,6 +188,7 @@ class PipelineSource : public Source {
                                                 : in_rows(draws, seed, *sample, left_out);
     if (!batch.data.defined()) batch = none_like(*sample);
     pool_.give_back(std::move(sample));
+    if (reads_ahead() > 0) reader_->release(records_of(draws.indices));
     return batch;
   }
 

@@ -3,6 +3,7 @@
 #include <trireme/records/damage.h>
 #include <trireme/records/indexed_reader.h>
 #include <trireme/records/open.h>
+#include <numeric>
 
 namespace trireme::records {
 
@@ -25,14 +26,30 @@ inline IndexedFiles index_files(const OpenOptions& options, std::string_view for
                        .options = std::move(index_options),
                        .folder = options.index_dir,
                        .make_anew = options.make_index_anew};
-  request.identities = [&] { return shards->identities(); };
+  IndexContent content;
+  const auto scan_file = [&](size_t file) {
+    with_place([&] { return shards->path(file).string(); },
+               [&] { scan(static_cast<uint32_t>(file), *shards, content); });
+  };
+  request.identities = [&] {
+    if (!shards->is_remote()) return shards->identities();
+    // Each file is fetched once, and may go before the last one has come.
+    std::vector<size_t> all(shards->count());
+    std::iota(all.begin(), all.end(), 0);
+    shards->files().remote->ask_for_changes();
+    shards->announce(all);
+    std::vector<FileIdentity> identities;
+    for (const size_t file : all) {
+      identities.push_back(shards->identity(file));
+      scan_file(file);
+      shards->release(file);
+    }
+    return identities;
+  };
   request.make = [&] {
-    IndexContent content;
-    for (size_t file = 0; file < shards->count(); ++file)
-      with_place([&] { return shards->path(file).string(); },
-                 [&] { scan(static_cast<uint32_t>(file), *shards, content); });
+    for (size_t file = 0; file < shards->count() && !shards->is_remote(); ++file) scan_file(file);
     if (finish) finish(content);
-    return content;
+    return std::move(content);
   };
   auto index = open_index(request);
   shards->expect(index->files());
@@ -40,7 +57,7 @@ inline IndexedFiles index_files(const OpenOptions& options, std::string_view for
 }
 
 inline std::shared_ptr<Shards> shards_of(const OpenOptions& options, std::string_view format) {
-  return std::make_shared<Shards>(find_files(options.path, find_format(format).ends),
+  return std::make_shared<Shards>(files_of(options, find_format(format).ends),
                                   UnpackLimits{options.memory_bytes, options.max_ratio});
 }
 

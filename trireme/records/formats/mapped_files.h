@@ -18,23 +18,32 @@ struct MappedFiles {
   std::string path(size_t file) const { return files.path_of(file).string(); }
 };
 
+// Opens a file that is mapped as long as its reader lives.
+inline DataFile open_to_stay(const DataFiles& files, size_t file) {
+  return files.remote ? files.remote->open_to_stay(file) : files.open(file);
+}
+
 // Throws Error naming the file that cannot be opened.
 inline MappedFiles map_files(DataFiles files) {
   MappedFiles mapped{.files = std::move(files), .maps = {}, .identities = {}};
+  // No index knows which version is the right one.
+  if (mapped.files.remote) mapped.files.remote->ask_for_changes();
   for (size_t file = 0; file < mapped.files.names.size(); ++file)
-    with_place([&] { return mapped.path(file); },
-               [&] {
-                 mapped.maps.push_back(std::make_unique<MappedFile>(mapped.files.path_of(file)));
-                 mapped.identities.push_back(mapped.maps.back()->file().identity());
-                 mapped.identities.back().name = mapped.files.names[file];
-               });
+    with_place(
+        [&] { return mapped.path(file); },
+        [&] {
+          mapped.maps.push_back(std::make_unique<MappedFile>(open_to_stay(mapped.files, file)));
+          mapped.identities.push_back(mapped.maps.back()->file().identity());
+          mapped.identities.back().name = mapped.files.names[file];
+        });
   return mapped;
 }
 
-// Of the files when they were opened.
+// Of the files when they were opened. Those of a server have no times, but numbers of their bytes.
 inline int64_t newest_time(const MappedFiles& mapped) {
   int64_t newest = 0;
-  for (const FileIdentity& file : mapped.identities) newest = std::max(newest, file.mtime_ns);
+  for (const FileIdentity& file : mapped.identities)
+    newest = mapped.files.remote ? newest ^ file.mtime_ns : std::max(newest, file.mtime_ns);
   return newest;
 }
 

@@ -185,7 +185,7 @@ class NpyReader : public Reader {
 }  // namespace
 
 SharedReader open_npy(const OpenOptions& options) {
-  return std::make_shared<NpyReader>(map_files(find_files(options.path, find_format("npy").ends)),
+  return std::make_shared<NpyReader>(map_files(files_of(options, find_format("npy").ends)),
                                      options);
 }
 

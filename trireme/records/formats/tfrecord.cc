@@ -261,7 +261,7 @@ void scan_tfrecord(uint32_t file, const Shards& shards, IndexContent& content) {
 SharedReader open_tfrecord(const OpenOptions& options) {
   auto shards = shards_of(options, "tfrecord");
   // The length of the first record may look like the beginning of a packed file.
-  for (size_t file = 0; file < shards->count(); ++file) {
+  for (size_t file = 0; file < shards->count() && !shards->is_remote(); ++file) {
     if (!shards->is_packed(file)) continue;
     with_place([&] { return shards->path(file).string(); },
                [&] {

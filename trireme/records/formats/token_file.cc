@@ -133,7 +133,6 @@ uint64_t TokenFile::document_begin(uint64_t document) const {
 }
 
 TokenFile open_token_file(const fs::path& path, const std::string& dtype) {
-  TokenFile file;
   fs::path index = path, tokens = path;
   if (path.extension() == ".idx" || path.extension() == ".bin") {
     index.replace_extension(".idx");
@@ -142,13 +141,22 @@ TokenFile open_token_file(const fs::path& path, const std::string& dtype) {
   } else {
     index.clear();
   }
-  file.path = tokens.string();
+  return open_token_file(
+      tokens.string(), index.string(), [](const std::string& name) { return DataFile(name); },
+      dtype);
+}
+
+TokenFile open_token_file(const std::string& tokens, const std::string& index,
+                          const std::function<DataFile(const std::string&)>& open,
+                          const std::string& dtype) {
+  TokenFile file;
+  file.path = tokens;
   with_place([&] { return file.path; },
-             [&] { file.tokens = std::make_unique<MappedFile>(tokens); });
+             [&] { file.tokens = std::make_unique<MappedFile>(open(tokens)); });
   if (!index.empty()) {
-    with_place([&] { return index.string(); },
+    with_place([&] { return index; },
                [&] {
-                 file.index = std::make_unique<MappedFile>(index);
+                 file.index = std::make_unique<MappedFile>(open(index));
                  read_megatron(file);
                });
   } else {

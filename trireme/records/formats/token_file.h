@@ -2,6 +2,7 @@
 #pragma once
 #include <trireme/plan/tensor_spec.h>
 #include <trireme/records/mapped_file.h>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -29,6 +30,10 @@ struct TokenFile {
 
 // `dtype` is that of the options, for a file that has no header. Throws Error naming the file.
 TokenFile open_token_file(const std::filesystem::path& path, const std::string& dtype);
+// The same for files that `open` opens by their names. Without Megatron's index, `index` is empty.
+TokenFile open_token_file(const std::string& tokens, const std::string& index,
+                          const std::function<DataFile(const std::string&)>& open,
+                          const std::string& dtype);
 
 // The token as a number.
 int64_t token_at(const TokenFile& file, uint64_t index);

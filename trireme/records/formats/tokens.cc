@@ -2,8 +2,10 @@
 #include <fmt/format.h>
 #include <trireme/base/files.h>
 #include <trireme/records/formats.h>
+#include <trireme/records/remote/address.h>
 #include <algorithm>
 #include "indexed_files.h"
+#include "mapped_files.h"
 #include "token_file.h"
 
 namespace trireme::records {
@@ -170,10 +172,28 @@ std::vector<FileIdentity> identities_of_tokens(const std::vector<TokenFile>& fil
   return all;
 }
 
+// On a server, the index of a file follows its tokens.
+std::vector<TokenFile> open_remote_token_files(const DataFiles& files, const std::string& dtype) {
+  std::vector<TokenFile> opened;
+  files.remote->ask_for_changes();
+  for (size_t i = 0; i < files.names.size(); ++i) {
+    const bool has_index = i + 1 < files.names.size() && files.names[i + 1].ends_with(".idx");
+    const std::string tokens = files.path_of(i).string();
+    opened.push_back(open_token_file(
+        tokens, has_index ? files.path_of(i + 1).string() : std::string(),
+        [&](const std::string& name) { return open_to_stay(files, name == tokens ? i : i + 1); },
+        dtype));
+    i += has_index ? 1 : 0;
+  }
+  return opened;
+}
+
 std::vector<TokenFile> open_token_files(const DataFiles& files, const std::string& dtype) {
   std::vector<TokenFile> opened;
-  for (size_t i = 0; i < files.names.size(); ++i) {
+  if (files.remote) opened = open_remote_token_files(files, dtype);
+  for (size_t i = 0; i < files.names.size() && !files.remote; ++i)
     opened.push_back(open_token_file(files.path_of(i), dtype));
+  for (size_t i = 0; i < opened.size(); ++i) {
     if (opened[i].dtype != opened[0].dtype)
       throw Error(ErrorCode::invalid_argument, "data",
                   fmt::format("{} has tokens of {}, but {} of {}", opened[i].path,
@@ -189,8 +209,23 @@ std::vector<TokenFile> open_token_files(const DataFiles& files, const std::strin
   return opened;
 }
 
+// The index of Megatron's tells where the documents are, so its address means both files.
+DataFiles remote_files_of_tokens(const OpenOptions& options) {
+  if (!shown_address(options.path).ends_with(".idx")) return files_of(options);
+  OpenOptions both = options;
+  if (!both.path.ends_with(".idx"))
+    throw Error(
+        ErrorCode::invalid_argument, "data",
+        fmt::format("'{}' has a '?' behind it, so the address of its .bin file is not known",
+                    shown_address(options.path)),
+        "an address that ends in .idx");
+  both.path.replace(both.path.size() - 3, 3, "{bin,idx}");
+  return files_of(both);
+}
+
 // A prefix of Megatron's means the files PREFIX.bin and PREFIX.idx.
 DataFiles files_of_tokens(const OpenOptions& options) {
+  if (is_address(options.path)) return remote_files_of_tokens(options);
   if (!path_exists(options.path) && path_exists(options.path + ".idx"))
     return find_files(options.path + ".bin");
   static constexpr std::string_view kEnd[] = {".bin"};
@@ -238,6 +273,11 @@ SharedReader open_tokens(const OpenOptions& options) {
       return named;
     };
     request.make = [&] { return find_documents(files, *options.separator); };
+    request.check = [&](const Index& index) {
+      for (size_t i = 0; i < identities.size() && names.remote; ++i)
+        if (identities[i].mtime_ns != index.files()[i].mtime_ns)
+          throw Damage(fmt::format("{} was changed", files[i].path));
+    };
     auto index = open_index(request);
     reader = std::make_shared<SeparatedDocuments>(std::move(files), std::move(index));
   } else {
