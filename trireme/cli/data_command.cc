@@ -29,6 +29,7 @@ void add_data(Command app) {
   command.examples(
       {"trireme data head train.csv --count 2", "trireme data audit runs/digits-20260131-101500"});
   add_data_files(command);
+  add_data_pack(command);
   Command stages = command.subcommand("stages", "Print the table of the stages of data.stages");
   stages.examples({"trireme data stages"});
   stages.action([] {

@@ -5,5 +5,6 @@
 namespace trireme::cli {
 
 void add_data_files(Command data);
+void add_data_pack(Command data);
 
 }  // namespace trireme::cli

@@ -47,6 +47,10 @@ bool is_number_of_class(std::string_view extension) {
          extension == "id";
 }
 
+bool is_array_name(std::string_view extension) {
+  return extension == "npy" || extension.ends_with(".npy");
+}
+
 int64_t parse_class(std::span<const std::byte> bytes, std::string_view name) {
   const std::string_view text =
       trimmed({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
@@ -114,7 +118,7 @@ class WebDatasetReader : public IndexedReader {
         const int64_t number = parse_class(field.bytes, member.name);
         std::memcpy(place.data(), &number, sizeof number);
         field = {.name = field.name, .bytes = place, .dtype = plan::DType::int64};
-      } else if (field.name == "npy") {
+      } else if (is_array_name(field.name)) {
         view_array(field, record);
       }
       record.fields.push_back(field);
@@ -197,7 +201,7 @@ class TarScan {
     entry.bytes = member.data + member.bytes - entry.offset;
     const std::string name(member.name);
     if (small == "cls") entry.label = parse_class(scanner.at(member.data, member.bytes), name);
-    if (small == "npy") check_array(scanner, member, name);
+    if (is_array_name(small)) check_array(scanner, member, name);
     if (entry.bytes > memory_bytes_)
       throw Damage(
           fmt::format("the record '{}' at byte {} has {} bytes, more than the {} of memory "
@@ -231,10 +235,8 @@ std::vector<FieldSpec> specs_of_tar(const Json& facts) {
     if (is_number_of_class(name))
       specs.push_back(
           {.name = name, .dtype = plan::DType::int64, .shape = std::vector<int64_t>{}});
-    else if (name != "npy")
-      specs.push_back({.name = name, .encoded = true});
     else
-      specs.push_back({.name = name});
+      specs.push_back({.name = name, .encoded = !is_array_name(name)});
   }
   return specs;
 }

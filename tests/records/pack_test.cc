@@ -1,0 +1,160 @@
+#include <trireme/records/pack/pack.h>
+#include <algorithm>
+#include <set>
+#include "files.h"
+
+namespace trireme::records {
+namespace pack_tests {
+
+namespace fs = std::filesystem;
+
+// The bytes of a field, whatever its type and however long an integer is.
+std::string value_of(const Field& field) {
+  if (field.encoded || field.dtype == plan::DType::float32) return std::string(field.text());
+  std::string text;
+  for (const int64_t number : numbers_of<int64_t>(field)) text += std::to_string(number) + " ";
+  return text;
+}
+
+std::vector<std::string> values_of(const Reader& reader, std::string_view field) {
+  std::vector<std::string> values;
+  for (int64_t i = 0; i < reader.size(); ++i)
+    values.push_back(value_of(read_record(reader, i).at(field)));
+  return values;
+}
+
+std::shared_ptr<const Reader> rows(const Folder& folder, int count = 50) {
+  std::string text;
+  for (int i = 0; i < count; ++i)
+    text += "{\"text\": \"row " + std::string(static_cast<size_t>(i % 7), 'x') +
+            "\", \"label\": " + std::to_string(i - 3) + ", \"y\": 0.5, \"a\": [" +
+            std::to_string(i) + ", -2, 7]}\n";
+  return open_path(folder.write("rows.jsonl", text));
+}
+
+std::vector<PackedPart> pack_all(const std::shared_ptr<const Reader>& reader,
+                                 const PackOptions& options) {
+  return pack_records({{{}, reader}}, options);
+}
+
+TEST(Pack, WritesTheSameRecordsIntoTarFiles) {
+  const Folder folder;
+  const auto reader = rows(folder);
+  for (const Packing packing : {Packing::none, Packing::zstd, Packing::gzip}) {
+    const fs::path output = folder.path("tar" + std::to_string(static_cast<int>(packing)));
+    const auto packed = pack_all(
+        reader,
+        {.to = "webdataset", .output = output, .shard_bytes = 1 << 16, .packing = packing});
+    EXPECT_EQ(packed[0].records, 50);
+    EXPECT_GT(packed[0].files.size(), 1);
+    const auto again = open_path(output);
+    ASSERT_EQ(again->size(), 50);
+    EXPECT_EQ(values_of(*again, "txt"), values_of(*reader, "text"));
+    EXPECT_EQ(values_of(*again, "cls"), values_of(*reader, "label"));
+    EXPECT_EQ(values_of(*again, "y.npy"), values_of(*reader, "y"));
+    EXPECT_EQ(values_of(*again, "a.npy"), values_of(*reader, "a"));
+    EXPECT_EQ(again->label(4), 1);
+    EXPECT_TRUE(read_record(*again, 0).at("y.npy").shape.empty());
+    EXPECT_EQ(text_of(*again, 17, "__key__"), "000000017");
+  }
+}
+
+TEST(Pack, KeepsKeysExtensionsAndLongNames) {
+  const Folder folder;
+  const auto reader = rows(folder, 3);
+  pack_all(reader, {.to = "webdataset", .output = folder.path("one")});
+  const auto one = open_path(folder.path("one"));
+  pack_all(one, {.to = "webdataset", .output = folder.path("two")});
+  const auto two = open_path(folder.path("two"));
+  EXPECT_EQ(one->content(), two->content());
+  std::string name(150, 'n');
+  pack_all(open_path(folder.write("long.jsonl", "{\"" + name + "\": \"x\"}\n")),
+           {.to = "webdataset", .output = folder.path("long")});
+  EXPECT_EQ(text_of(*open_path(folder.path("long")), 0, name), "x");
+}
+
+TEST(Pack, WritesTheSameRecordsIntoTfrecords) {
+  const Folder folder;
+  const auto reader = rows(folder);
+  const fs::path output = folder.path("records");
+  pack_all(reader, {.to = "tfrecord", .output = output, .packing = Packing::zstd});
+  const auto again = open_path(output);
+  for (const char* const field : {"text", "label", "y", "a"})
+    EXPECT_EQ(values_of(*again, field), values_of(*reader, field)) << field;
+}
+
+TEST(Pack, WritesArrays) {
+  const Folder folder;
+  const auto reader = open_path(folder.write("a.csv", "x,y\n1,0.5\n-2,1.5\n"));
+  pack_all(reader, {.to = "npy", .output = folder.path("arrays")});
+  const auto again = open_path(folder.path("arrays"));
+  for (const char* const field : {"x", "y"})
+    EXPECT_EQ(values_of(*again, field), values_of(*reader, field)) << field;
+  const std::string message = message_of(ErrorCode::invalid_argument, [&] {
+    pack_all(rows(folder), {.to = "npy", .output = folder.path("texts")});
+  });
+  EXPECT_NE(message.find("'text'"), std::string::npos);
+  EXPECT_FALSE(fs::exists(folder.path("texts")));
+}
+
+TEST(Pack, ShufflesByASeed) {
+  const Folder folder;
+  const auto reader = rows(folder);
+  std::set<std::vector<std::string>> orders{values_of(*reader, "label")};
+  for (const uint64_t seed : {1, 2}) {
+    const fs::path output = folder.path("seed" + std::to_string(seed));
+    pack_all(reader, {.to = "tfrecord", .output = output, .shuffle = seed});
+    auto labels = values_of(*open_path(output), "label");
+    orders.insert(labels);
+    auto expected = values_of(*reader, "label");
+    std::ranges::sort(labels);
+    std::ranges::sort(expected);
+    EXPECT_EQ(labels, expected);
+  }
+  EXPECT_EQ(orders.size(), 3);
+}
+
+TEST(Pack, LeavesNothingAfterAnErrorAndReplacesNothing) {
+  const Folder folder;
+  const fs::path output = folder.path("out");
+  const auto two = rows(folder);
+  const auto empty_folder = folder.path("empty");
+  fs::create_directory(empty_folder);
+  pack_all(two, {.to = "tfrecord", .output = empty_folder});
+  message_of(ErrorCode::invalid_argument,
+             [&] { pack_all(two, {.to = "tfrecord", .output = empty_folder}); });
+  message_of(ErrorCode::invalid_argument, [&] { pack_all(two, {.to = "zip", .output = output}); });
+  // A reader whose last record is damaged.
+  folder.write("rows.jsonl", std::string(fs::file_size(folder.path("rows.jsonl")), '{'));
+  message_of(ErrorCode::corrupt, [&] { pack_all(two, {.to = "tfrecord", .output = output}); });
+  EXPECT_FALSE(fs::exists(output));
+  EXPECT_FALSE(fs::exists(folder.path(".out.packing")));
+}
+
+TEST(Pack, ReplacesWhatAKilledProcessLeft) {
+  const Folder folder;
+  folder.write(".out.packing/shard-000000.tar", "half");
+  pack_all(rows(folder), {.to = "webdataset", .output = folder.path("out")});
+  EXPECT_EQ(open_path(folder.path("out"))->size(), 50);
+  EXPECT_FALSE(fs::exists(folder.path(".out.packing")));
+}
+
+TEST(Pack, NamesARecordThatTheTargetCannotHold) {
+  const Folder folder;
+  const auto refused = [&](const std::string& line, const std::string& to, const char* part) {
+    static int number = 0;
+    const auto reader =
+        open_path(folder.write("one" + std::to_string(++number) + ".jsonl", line + "\n"));
+    const std::string message = message_of(ErrorCode::unsupported, [&] {
+      pack_all(reader, {.to = to, .output = folder.path("out")});
+    });
+    EXPECT_NE(message.find(part), std::string::npos) << message;
+    EXPECT_NE(message.find(".jsonl, line 1"), std::string::npos) << message;
+  };
+  refused(R"({"a/b": 1})", "webdataset", "'a/b'");
+  refused(R"({"cls": "text"})", "webdataset", "'cls'");
+  refused(R"({"text": "1", "txt": "2"})", "webdataset", ".txt");
+}
+
+}  // namespace pack_tests
+}  // namespace trireme::records

@@ -1,0 +1,46 @@
+// Writes the records of a reader into new files that are quick to read.
+#pragma once
+#include <trireme/base/json.h>
+#include <trireme/records/record.h>
+#include <trireme/records/unpack.h>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace trireme::records {
+
+struct PackOptions {
+  std::string to;                // webdataset, tfrecord, npy
+  std::filesystem::path output;  // A folder that is not there yet, or is empty.
+  int64_t shard_bytes =
+      256'000'000;                  // The most in a shard before it is compressed; npy: no shards.
+  Packing packing = Packing::none;  // Not for npy.
+  std::optional<uint64_t> shuffle;  // A seed: the records in a random order.
+};
+
+struct PackPart {
+  std::string folder;  // Below the output; empty: the output itself.
+  std::shared_ptr<const Reader> reader;
+};
+
+struct PackedPart {
+  std::filesystem::path folder;
+  std::vector<std::string> files;
+  int64_t records = 0, bytes = 0;  // Bytes before they are compressed.
+  Json to_json() const;
+};
+
+inline constexpr std::string_view kPackTargets[] = {"webdataset", "tfrecord", "npy"};
+
+// Everything is written into a folder beside the output, which gets its name when all files are
+// whole and on the disk. An error or a killed process leaves no output. Throws Error:
+// invalid_argument for a wrong option, for an output that is in use, and for a record that the
+// target cannot hold as it is; io naming the file; and what the readers throw.
+std::vector<PackedPart> pack_records(const std::vector<PackPart>& parts,
+                                     const PackOptions& options);
+
+}  // namespace trireme::records
