@@ -132,7 +132,7 @@ class Fetch {
                      "check the network and the server, or set data.download_timeout and "
                      "data.download_tries",
                      ErrorCode::io);
-      log_warning("{}: {}; it is fetched on", wish_.shown, reply.failure);
+      log_warning("{}: {}; another try follows", wish_.shown, reply.failure);
       if (!pause(pause_before(fruitless, reply), wish_.stop)) return std::nullopt;
     }
   }
