@@ -16,10 +16,11 @@ CurlLibrary load_curl() {
     if (why.empty()) why = dlerror();
   }
   const auto lacking = [](const std::string& reason) {
-    return Error(ErrorCode::unsupported, "net",
-                 fmt::format("etcd and addresses of data need libcurl, which cannot be loaded: {}", reason),
-                 "install libcurl (on Debian 12: libcurl4), or --rendezvous HOST:PORT and files "
-                 "on this machine");
+    return Error(
+        ErrorCode::unsupported, "net",
+        fmt::format("etcd and addresses of data need libcurl, which cannot be loaded: {}", reason),
+        "install libcurl (on Debian 12: libcurl4), or --rendezvous HOST:PORT and files "
+        "on this machine");
   };
   if (!handle) throw lacking(why);
   CurlLibrary library{};
