@@ -19,6 +19,7 @@ using testing::HasSubstr;
 TEST(DataKinds, AreInTheOrderOfTheTable) {
   std::vector<std::string> expected{"digits", "idx", "text", "criteo"};
   for (const DataKind& kind : data::record_kinds()) expected.push_back(kind.name);
+  expected.insert(expected.end(), {"zip", "mixture"});
   EXPECT_EQ(data::data_sets(), expected);
 }
 

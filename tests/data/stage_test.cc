@@ -67,6 +67,35 @@ TEST(Stages, FitTogetherOrAreRefused) {
             SampleForm::image);
 }
 
+TEST(Stages, OfTheOrderStandWhereTheIndexIsEnough) {
+  const auto of_tensors = [](const std::string& text) {
+    return refusal(text, SampleForm::tensors);
+  };
+  EXPECT_TRUE(has(of_tensors("filter(f) | take(3)"), "take in front of filter"));
+  EXPECT_TRUE(has(of_tensors("pack(8) | map(f)"), "map stands beside pack"));
+  EXPECT_TRUE(has(of_tensors("bucket | pack(8)"), "packs have one length"));
+  EXPECT_TRUE(has(of_tensors("repeat(2) | pack(8)"), "pack in front of repeat"));
+  EXPECT_TRUE(has(of_tensors("pad | map(f)"), "map in front of pad"));
+  EXPECT_TRUE(has(of_tensors("pad | mixup"), "one of pad and mixup"));
+  EXPECT_TRUE(has(of_tensors("mixup | pad"), "pad in front of mixup"));
+  EXPECT_TRUE(has(of_tensors("bucket | bucket"), "two stages bucket"));
+  EXPECT_TRUE(has(of_tensors("take(1.5)"), "whole"));
+  EXPECT_TRUE(has(of_tensors("shuffle"), "data.shuffle"));
+  EXPECT_TRUE(has(of_tensors("zip"), "data.name=zip"));
+  EXPECT_EQ(check_forms("data.stages",
+                        parse_stages("data.stages", "take(9) | decode | repeat(2) | normalise"),
+                        SampleForm::record),
+            SampleForm::tensors);
+}
+
+TEST(Stages, OfTheOrderAreNotOfSamples) {
+  const Stages stages = parse_stages("data.stages", "take(9) | map(f) | bucket | repeat(2) | pad");
+  EXPECT_EQ(describe(of_samples(stages)), "map(f) | pad");
+  EXPECT_EQ(describe(without_random(stages)), "map(f) | pad");
+  EXPECT_EQ(describe(without_random(parse_stages("", "take(2) | pack(8) | repeat(2)"))),
+            "pack(8)");
+}
+
 TEST(Stages, AnEvaluationHasNoRandomOnes) {
   const Stages stages = parse_stages(
       "data.stages",

@@ -66,6 +66,10 @@ class Documents(SystemTest):
                                        + "\n".join(lines))
 
     def test_yaml_is_a_configuration(self):
+        # The files that some blocks name.
+        (self.folder / "documents.jsonl").write_text('{"tokens": [1, 2, 3]}\n' * 256)
+        (self.folder / "features.csv").write_text("height,width\n" + "1.5,2.5\n" * 256)
+        (self.folder / "labels.csv").write_text("label\n" + "0\n1\n" * 128)
         for document in DOCUMENTS:
             for language, lines in blocks(document):
                 text = "\n".join(lines)

@@ -163,6 +163,7 @@ int show_plan(const PlanArguments& arguments, const MeasureModel& measure) {
     out["batch"] = strategy.batch.to_json();
     for (const plan::ShardedBytes& bytes : bytes_of_stages(config, plan))
       out["bytes_of_stages"].push_back(bytes.to_json());
+    if (!dataset.facts.is_null()) out["input"] = dataset.facts;
     if (memory) out["memory"] = memory->to_json();
     if (all_reduce) out["all_reduce"] = rounds_of(plan, *all_reduce).to_json();
     if (arguments.batches > 0) {
@@ -185,6 +186,7 @@ int show_plan(const PlanArguments& arguments, const MeasureModel& measure) {
   if (!stages.empty())
     fmt::print("stages: {}\nof evaluations: {}\n", data::describe(stages),
                data::describe(test_stages));
+  fmt::print("{}", dataset.about);
   fmt::print("batch: {}\n\n{}\n{}\n{}\n", strategy.batch.describe(), plan.mesh.describe(),
              data.describe(plan.replicas()), plan.describe());
   const auto of_stages = bytes_of_stages(config, plan);

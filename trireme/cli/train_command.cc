@@ -16,6 +16,7 @@
 #include <trireme/cli/run_readers.h>
 #include <trireme/cli/train_checks.h>
 #include <trireme/config/print.h>
+#include <trireme/data/kinds/mixture_set.h>
 #include <trireme/data/kinds/record_set.h>
 #include <trireme/data/pipeline/cache_store.h>
 #include <trireme/faults/faults.h>
@@ -100,12 +101,15 @@ membership::Roles roles_of(const TrainArguments& arguments, const Config& config
 // The memory of caches that the workers of this host share. It outlives a worker that is lost.
 std::optional<data::HostCaches> caches_for(const Config& config) {
   int64_t bytes = config.data.cache_bytes;
-  if (!data::keeps_in_memory(config.data) || bytes == 0) return std::nullopt;
+  const std::vector<data::DataOptions> sets = data::sets_of(config.data);
+  const auto caching = static_cast<int>(std::ranges::count_if(sets, data::keeps_in_memory));
+  if (caching == 0 || bytes == 0) return std::nullopt;
   if (bytes < 0) bytes = net::available_memory_bytes() / 4;
-  constexpr int kParts = 2;  // The training part and the test part.
+  bytes /= std::ssize(sets);
+  const int parts = 2 * caching;  // The training part and the test part.
   // The tables of samples come on top. Only what is used takes memory.
   constexpr int64_t kRoomForTables = int64_t{256} << 20;
-  return data::HostCaches(kParts, bytes + kRoomForTables);
+  return data::HostCaches(parts, bytes + kRoomForTables);
 }
 
 int supervise_workers(const TrainArguments& arguments, const Config& config,

@@ -37,7 +37,7 @@ std::string Row::describe_type() const {
   };
   std::string type;
   switch (kind.value()) {
-    case Kind::text: return "text";
+    case Kind::text: return has_entries ? "list of maps" : "text";
     case Kind::choice: {
       const std::vector<std::string> names = choices();
       return fmt::format("{}{}", names.size() > 1 ? "one of " : "", fmt::join(names, ", "));

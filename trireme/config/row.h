@@ -88,6 +88,9 @@ struct Row {
   std::optional<int64_t> automatic{};
   OnlyFor only_for{};
   std::string_view joins{};  // A text that may be written as a list: this stands between entries.
+  // A text that is written as a list of maps and kept as JSON. A word in them that is also a key
+  // of the same section is written as that key is.
+  bool has_entries = false;
   std::string_view instead_of{};  // A key that cannot be given together with this one.
   bool agreed = true;             // The value must be equal on all ranks.
   bool in_file = true;            // False: only programmes set it.

@@ -39,6 +39,12 @@ class YamlReader {
     return std::move(assignments_);
   }
 
+  // The value of --set for a key with entries: the same list in one line.
+  std::string entries_in(const std::string& text, const Row& row, const std::string& origin) {
+    const std::vector<YAML::Node> documents = parse(text);
+    return entries_of(documents.empty() ? YAML::Node() : documents[0], row, origin);
+  }
+
  private:
   std::vector<YAML::Node> parse(const std::string& text) const {
     try {
@@ -77,12 +83,63 @@ class YamlReader {
     if (value.IsMap())
       refuse_yaml(origin,
                   fmt::format("{} has keys below it; expected: {}", key, known->describe_type()));
+    if (known->has_entries) {
+      assignments_.push_back({key, entries_of(value, *known, origin), origin, false, false});
+      return;
+    }
     if (!known->joins.empty() && value.IsSequence()) {
       assignments_.push_back({key, joined(value, *known, origin), origin, false, false});
       return;
     }
     assignments_.push_back(
         {key, text_of(value, key, origin), origin, value.IsSequence(), value.Tag() == "!"});
+  }
+
+  // Every value becomes a text, a list of texts, or a map of texts.
+  std::string entries_of(const YAML::Node& list, const Row& row, const std::string& origin) const {
+    if (!list.IsSequence() || list.size() == 0)
+      refuse_entries(row, origin, "is not a list of maps");
+    const std::string section(row.name.substr(0, row.name.find('.') + 1));
+    Json entries = Json::array();
+    for (const auto& entry : list) {
+      if (!entry.IsMap()) refuse_entries(row, origin, "has an entry that is not a map");
+      Json& made = entries.emplace_back(Json::object());
+      for (const auto& pair : entry) {
+        const std::string name = pair.first.IsScalar() ? pair.first.Scalar() : "";
+        if (name.empty() || made.contains(name))
+          refuse_entries(row, origin,
+                         name.empty() ? "has a key that is not a word"
+                                      : fmt::format("has {} twice in one entry", name));
+        const Row* const of_section = table_.find(section + name);
+        const bool is_joined =
+            of_section && !of_section->joins.empty() && pair.second.IsSequence();
+        made[name] = is_joined ? Json(joined(pair.second, *of_section, origin))
+                               : texts_of(pair.second, row, origin);
+      }
+    }
+    return entries.dump();
+  }
+
+  static Json texts_of(const YAML::Node& value, const Row& row, const std::string& origin) {
+    Json texts;
+    if (value.IsScalar()) return value.Scalar();
+    for (const auto& each : value) {
+      const YAML::Node& inner = value.IsMap() ? each.second : each;
+      if (!inner.IsScalar() || (value.IsMap() && !each.first.IsScalar()))
+        refuse_entries(row, origin, "has a value with lists or maps inside");
+      if (value.IsMap())
+        texts[each.first.Scalar()] = inner.Scalar();
+      else
+        texts.push_back(inner.Scalar());
+    }
+    if (texts.is_null()) refuse_entries(row, origin, "has a key without a value");
+    return texts;
+  }
+
+  [[noreturn]] static void refuse_entries(const Row& row, const std::string& origin,
+                                          const std::string& what) {
+    refuse_yaml(origin, fmt::format("{} {}", row.name, what),
+                "a list of maps, as in docs/input.md");
   }
 
   // An entry is a text, a name with its first value, or a name with named values:
@@ -188,8 +245,11 @@ Assignment read_set(const std::string& option, const std::string& text, const Ta
                             text.substr(equals + 1)),
                 fmt::format("--set {}.name={}", key, text.substr(equals + 1)));
   }
-  if (table.find(key) == nullptr) refuse_unknown_key(table, option, key);
-  return {key, text.substr(equals + 1), option};
+  const Row* const row = table.find(key);
+  if (row == nullptr) refuse_unknown_key(table, option, key);
+  std::string value = text.substr(equals + 1);
+  if (row->has_entries) value = YamlReader(option, table).entries_in(value, *row, option);
+  return {key, std::move(value), option};
 }
 
 }  // namespace trireme::config

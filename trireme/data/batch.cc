@@ -24,6 +24,7 @@ Batch Batch::part(int64_t from, int64_t count) const {
              .indices = {indices.begin() + from, indices.begin() + from + count},
              .global_size = global_size,
              .global_used = global_used,
+             .global_targets = global_targets,
              .position = position,
              .next = next};
   for (const auto& [name, tensor] : more) part.more.emplace(name, tensor.narrow(0, from, count));

@@ -11,6 +11,9 @@ namespace trireme {
 
 using Tensors = std::vector<at::Tensor>;
 
+// A target that the loss cross_entropy leaves out, such as one in the padding of a sample.
+inline constexpr int64_t kNoTarget = -100;
+
 // A sample without a batch dimension, or several samples along a first dimension.
 struct Example {
   at::Tensor data;
@@ -29,7 +32,10 @@ struct Batch {
   // The samples of the whole global batch. A loader knows only what its own source left out, so it
   // counts all of them until the ranks have told each other.
   int64_t global_size = 0;
-  int64_t global_used = 0;      // The same with those that were left out.
+  int64_t global_used = 0;  // The same with those that were left out.
+  // The targets of the whole global batch that count, if the source tells them
+  // (Source::size_of); -1: samples count alike. The mean loss is then the mean over these.
+  int64_t global_targets = -1;
   plan::DataPosition position;  // The position of the first sample of the global batch.
   plan::DataPosition next;  // The position where training continues after this batch is committed.
   int64_t size() const { return static_cast<int64_t>(indices.size()); }

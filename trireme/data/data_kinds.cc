@@ -8,8 +8,10 @@
 #include <trireme/data/kinds/criteo_set.h>
 #include <trireme/data/kinds/digits_set.h>
 #include <trireme/data/kinds/idx_set.h>
+#include <trireme/data/kinds/mixture_set.h>
 #include <trireme/data/kinds/record_set.h>
 #include <trireme/data/kinds/text_set.h>
+#include <trireme/data/kinds/zip_set.h>
 #include <algorithm>
 #include <utility>
 
@@ -45,6 +47,8 @@ std::vector<DataKind> shipped_kinds() {
        .keys = {"data.split_seed"},
        .read = read_criteo_set}};
   for (DataKind& kind : record_kinds()) kinds.push_back(std::move(kind));
+  kinds.push_back(zip_kind());
+  kinds.push_back(mixture_kind(kinds));
   return kinds;
 }
 

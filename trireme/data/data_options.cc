@@ -152,6 +152,35 @@ config::Rows rows_of(const DataOptions*) {
                     .range = config::at_least(0),
                     .automatic = -1,
                     .only_for = only_kinds_with("data.separator")}),
+       config::row(&O::sources,
+                   {.name = "data.sources",
+                    .meaning = "mixture: the data sets. An entry has name and path, weight (1 "
+                               "unless given), as (its name in messages), and any other key of "
+                               "this section that it does not share (docs/input.md).",
+                    .only_for = only_kinds_with("data.sources"),
+                    .has_entries = true,
+                    .agreed = false}),
+       config::row(&O::weights_at,
+                   {.name = "data.weights_at",
+                    .meaning = "mixture: other weights from a position on. An entry has epoch, "
+                               "sample and weights.",
+                    .only_for = only_kinds_with("data.weights_at"),
+                    .has_entries = true}),
+       config::row(&O::when_exhausted,
+                   {.name = "data.when_exhausted",
+                    .meaning = "mixture: stop: an epoch ends with the first source that has no "
+                               "more samples; repeat: the source begins anew; renormalise: the "
+                               "others share its places.",
+                    .choices = config::one_of({"stop", "repeat", "renormalise"}),
+                    .only_for = only_kinds_with("data.when_exhausted")}),
+       config::row(
+           &O::epoch_samples,
+           {.name = "data.epoch_samples",
+            .meaning = "mixture: the samples of an epoch, with data.when_exhausted=repeat; "
+                       "auto: as many as all sources have.",
+            .range = config::at_least(1),
+            .automatic = -1,
+            .only_for = only_kinds_with("data.epoch_samples")}),
        config::row(&O::split_seed,
                    {.name = "data.split_seed",
                     .meaning = "Decides which samples are held out, independently of train.seed.",

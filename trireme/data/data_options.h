@@ -37,6 +37,11 @@ struct DataOptions {
   bool header = true;      // csv
   std::string token_type;  // tokens: the type in files without a header.
   int64_t separator = -1;  // tokens: begins each document; -1: none.
+
+  // Several data sets: JSON as kinds/mixture_options.h reads it.
+  std::string sources, weights_at;
+  std::string when_exhausted = "repeat";  // stop, repeat, renormalise
+  int64_t epoch_samples = -1;             // -1: as many as the sources have.
 };
 config::Rows rows_of(const DataOptions*);
 

@@ -1,8 +1,12 @@
 // A data set that was read, whatever its kind. No torch.
 #pragma once
+#include <trireme/base/json.h>
+#include <trireme/plan/bucketing.h>
 #include <trireme/plan/data_plan.h>
+#include <trireme/plan/mixture.h>
 #include <any>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -15,6 +19,12 @@ struct InputSpec {
   int64_t classes = 10;
   // Categorical features: the named tensor "categories" of a sample, int64 [categories], if not 0.
   int64_t categories = 0;
+  // Samples are packs of documents (data/packed_source.h): they have the named tensors "positions"
+  // and "documents".
+  bool is_packed = false;
+  // Batches are padded, so that their samples are as long as the longest one, or longer. `shape`
+  // has the longest of all.
+  bool is_ragged = false;
 };
 
 struct Dataset {
@@ -28,6 +38,18 @@ struct Dataset {
   // samples (records::Reader::blocks()); empty: one block.
   std::vector<int64_t> train_blocks;
   InputSpec input;
+  // Samples are rows of tokens, which only some models take.
+  bool has_tokens = false;
+  // The names of the classes 0, 1, ...; empty if they have none.
+  std::vector<std::string> class_names;
+  // The order must have these, if there are any: samples of several sources, with the blocks of
+  // each; and the lengths of samples that meet in a batch, whose batch is 0 for that of the run.
+  std::shared_ptr<const plan::Mixture> mixture;
+  std::vector<std::vector<int64_t>> source_blocks;
+  std::shared_ptr<const plan::LengthBatches> by_length;
+  // For people and for JSON: what a plan says of packs and sources. Lines, each with its end.
+  std::string about;
+  Json facts;
   // The targets are values, for which a loss such as mse is needed, and not classes.
   bool has_values = false;
   // The samples of the file that each part holds; empty if the data has a test part of its own.

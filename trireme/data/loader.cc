@@ -67,6 +67,7 @@ void check_rows(const at::Tensor& tensor, size_t rows, std::string_view part) {
 struct Assigned {
   Batch batch;
   int64_t before = 0;
+  int64_t longest = 0;  // Of the global batch; 0: not known.
 };
 
 // The work of the source, over all threads.
@@ -97,6 +98,7 @@ Batch load(const Source& source, at::ScalarType dtype, uint64_t seed, Assigned a
   Draws draws(asked, batch.position.epoch, seed);
   draws.consumed = batch.position.consumed;
   draws.before = assigned.before;
+  draws.longest = assigned.longest;
   std::vector<size_t> left_out;
   const Example rows = source.get_kept(draws, left_out);
   const size_t kept = asked.size() - left_out.size();
@@ -147,12 +149,26 @@ struct Loader::Impl {
         plan.share_of(static_cast<int64_t>(global.size()), rank, world_size);
     const int64_t size = std::ssize(global);
     const int64_t before = (first + size - 1) % size;
-    return {{.indices = {global.begin() + first, global.begin() + last},
-             .global_size = size,
-             .global_used = size,
-             .position = at,
-             .next = plan.next(at)},
-            global[static_cast<size_t>(before)]};
+    Assigned assigned{{.indices = {global.begin() + first, global.begin() + last},
+                       .global_size = size,
+                       .global_used = size,
+                       .position = at,
+                       .next = plan.next(at)},
+                      global[static_cast<size_t>(before)]};
+    add_sizes(global, assigned);
+    return assigned;
+  }
+
+  // All ranks count the whole batch, so that they need not tell each other.
+  void add_sizes(const std::vector<int64_t>& global, Assigned& assigned) const {
+    const int64_t epoch = assigned.batch.position.epoch;
+    for (const int64_t index : global) {
+      const std::optional<SampleSize> size = source->size_of({index, epoch});
+      if (!size) return;
+      assigned.longest = std::max(assigned.longest, size->length);
+      int64_t& targets = assigned.batch.global_targets;
+      if (size->targets) targets = std::max<int64_t>(0, targets) + *size->targets;
+    }
   }
 
   // The seed of the order and that of the draws differ, so that they have nothing in common.

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 namespace trireme {
@@ -18,14 +19,16 @@ namespace trireme {
 //                     attend to those of its own number alone
 class PackedSource : public Source {
  public:
-  // cross_entropy() leaves these targets out.
-  static constexpr int64_t kNoTarget = -100;
+  static constexpr int64_t kNoTarget = trireme::kNoTarget;
 
   // `documents` gives data of whole numbers [length], with the lengths of which `packing` was
   // made. Throws Error(invalid_argument) if the numbers of documents differ.
   PackedSource(std::shared_ptr<const Source> documents,
                std::shared_ptr<const plan::Packing> packing, int64_t padding = 0);
   int64_t size() const override { return packing_->packs(); }
+  std::optional<SampleSize> size_of(const Draw& draw) const override {
+    return SampleSize{packing_->options().tokens, packing_->targets(draw.index)};
+  }
   // Throws Error(invalid_argument) naming a document that is no row of whole numbers, or is
   // shorter than its length in the plan.
   Example get(const Draw& draw) const override;

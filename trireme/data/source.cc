@@ -68,6 +68,31 @@ Example Source::get_kept(const Draws& draws, std::vector<size_t>&) const {
   return get_batch(draws);
 }
 
+Example kept_one_by_one(const Source& source, const Draws& draws, std::vector<size_t>& left_out,
+                        const Source& none) {
+  ReplicaRandom random(0);
+  std::vector<Example> examples;
+  std::vector<int64_t> kept;
+  for (size_t i = 0; i < draws.indices.size(); ++i) {
+    const Draw draw = draws.at(i);
+    random.reseed(draw.seed);
+    if (std::optional<Example> example = source.get_if_kept(draw)) {
+      examples.push_back(*std::move(example));
+      kept.push_back(draw.index);
+    } else {
+      left_out.push_back(i);
+    }
+  }
+  if (!examples.empty()) return stack_examples(examples, kept);
+  std::vector<size_t> places;
+  Example rows = none.get_kept(Draws({0}), places);
+  const auto without_rows = [](at::Tensor& tensor) { tensor = tensor.narrow(0, 0, 0); };
+  without_rows(rows.data);
+  without_rows(rows.target);
+  for (auto& [name, tensor] : rows.more) without_rows(tensor);
+  return rows;
+}
+
 void require_single_samples(const Source* source, const char* user) {
   if (!source || (!source->leaves_out() && !source->mixes_batches())) return;
   throw Error(ErrorCode::unsupported, "data",

@@ -35,6 +35,13 @@ struct Draw {
   uint64_t seed;
 };
 
+// What a source knows of a sample without reading it.
+struct SampleSize {
+  int64_t length = 0;  // Along the first dimension of its tensors.
+  // The targets that count, if samples do not count alike: see Batch::global_targets.
+  std::optional<int64_t> targets = {};
+};
+
 // The draws of several samples of one epoch.
 struct Draws {
   Draws() = default;
@@ -42,16 +49,23 @@ struct Draws {
       : indices(std::move(samples)), epoch(of_epoch), seed(random) {}
   Draws(std::initializer_list<int64_t> samples) : indices(samples) {}
   Draw at(size_t i) const {
-    return {indices[i], epoch, mix64(seed, static_cast<uint64_t>(epoch), indices[i])};
+    return {indices[i], epoch,
+            seeds.empty() ? mix64(seed, static_cast<uint64_t>(epoch), indices[i]) : seeds[i]};
   }
   std::vector<int64_t> indices;
   int64_t epoch = 0;
   uint64_t seed = 0;  // Of the whole run.
+  // The random bits of each draw, for a source that asks another one under other numbers; empty:
+  // they come from `seed`.
+  std::vector<uint64_t> seeds = {};
   // The place of the global batch in its epoch, and the sample before the first one of `indices`
   // in it. The last one of the global batch stands before its first one. For sources that mix the
   // samples of a batch.
   int64_t consumed = 0;
   std::optional<int64_t> before = {};
+  // The length of the longest sample of the global batch (Source::size_of); 0: not known. For
+  // sources that pad.
+  int64_t longest = 0;
 };
 
 // Several threads may call get() at once.
@@ -74,6 +88,14 @@ class Source {
   // in `draws` of the others are added to `left_out`, in ascending order.
   virtual Example get_kept(const Draws& draws, std::vector<size_t>& left_out) const;
 
+  // One sample, or nothing if it is left out.
+  virtual std::optional<Example> get_if_kept(const Draw& draw) const { return get(draw); }
+
+  // The size of a sample, for sources whose samples have different lengths or numbers of targets;
+  // it is asked for every sample of a global batch, by every rank. Either all samples have one, or
+  // none.
+  virtual std::optional<SampleSize> size_of(const Draw&) const { return std::nullopt; }
+
   // True for a source that mixes the samples of a batch (Draws::before): its get() does not.
   virtual bool mixes_batches() const { return false; }
 
@@ -90,6 +112,11 @@ class Source {
   // The samples that it has left out because their records could not be read.
   virtual int64_t bad_records() const { return 0; }
 };
+
+// Several samples of a source, one by one: what get_kept() returns. `none` gives a batch whose
+// shapes hold, if all are left out.
+Example kept_one_by_one(const Source& source, const Draws& draws, std::vector<size_t>& left_out,
+                        const Source& none);
 
 // Throws Error(unsupported) if `source` leaves samples out, or mixes those of a batch: `user`
 // takes samples one by one.

@@ -27,9 +27,12 @@ class GptBlock : public torch::nn::Module {
     mlp_out_ = register_module("mlp_out", row_layer(4 * width, width));
   }
 
-  at::Tensor forward(const at::Tensor& input) {
-    const at::Tensor mixed = nn::attend(qkv_->forward(attention_norm_->forward(input)),
-                                        head_width_, /*is_causal=*/true);
+  // `documents`, if given, are those of packs.
+  at::Tensor forward(const at::Tensor& input, const at::Tensor& documents = {}) {
+    const at::Tensor qkv = qkv_->forward(attention_norm_->forward(input));
+    const at::Tensor mixed = documents.defined()
+                                 ? nn::attend_within(qkv, head_width_, documents)
+                                 : nn::attend(qkv, head_width_, /*is_causal=*/true);
     const at::Tensor x = input + attention_out_->forward(mixed);
     return x + mlp_out_->forward(torch::gelu(mlp_in_->forward(mlp_norm_->forward(x))));
   }
@@ -71,24 +74,24 @@ class Gpt : public torch::nn::Module {
     }
   }
 
-  at::Tensor forward(const at::Tensor& tokens) {
-    at::Tensor x = embedded(tokens, *token_embedding_, *position_embedding_);
-    for (auto& block : blocks_) x = block->forward(x);
-    return logits()(x);
+  // Tokens, and for packs their positions and documents.
+  at::Tensor forward(const Tensors& inputs) {
+    Tensors x = embedded(inputs, *token_embedding_, *position_embedding_);
+    for (auto& block : blocks_) x = through(*block, x);
+    return logits()(x[0]);
   }
 
   std::vector<Block> blocks() const {
     std::vector<Block> blocks;
-    blocks.push_back({"embedding",
-                      {token_embedding_.ptr(), position_embedding_.ptr()},
-                      [tokens = token_embedding_.ptr(),
-                       positions = position_embedding_.ptr()](const Tensors& inputs) {
-                        return Tensors{embedded(inputs[0], *tokens, *positions)};
-                      }});
+    blocks.push_back(
+        {"embedding",
+         {token_embedding_.ptr(), position_embedding_.ptr()},
+         [tokens = token_embedding_.ptr(), positions = position_embedding_.ptr()](
+             const Tensors& inputs) { return embedded(inputs, *tokens, *positions); }});
     for (const auto& block : blocks_)
       blocks.push_back({"block" + std::to_string(blocks.size() - 1),
                         {block},
-                        [block](const Tensors& x) { return Tensors{block->forward(x[0])}; }});
+                        [block](const Tensors& x) { return through(*block, x); }});
     std::shared_ptr<torch::nn::Module> output = token_embedding_.ptr();
     if (!head_.is_empty()) output = head_.ptr();
     blocks.push_back({"head", {final_norm_.ptr(), output}, [logits = logits()](const Tensors& x) {
@@ -98,11 +101,20 @@ class Gpt : public torch::nn::Module {
   }
 
  private:
-  static at::Tensor embedded(const at::Tensor& tokens, nn::VocabularyEmbeddingImpl& embedding,
-                             const torch::nn::EmbeddingImpl& positions) {
-    return nn::divide_tokens(
-        embedding.forward(tokens) + positions.weight.narrow(0, 0, tokens.size(1)),
-        embedding.ranks());
+  // The documents of packs go along with the activations.
+  static Tensors embedded(const Tensors& inputs, nn::VocabularyEmbeddingImpl& embedding,
+                          torch::nn::EmbeddingImpl& positions) {
+    const at::Tensor& tokens = inputs[0];
+    const bool is_packed = inputs.size() > 1;
+    const at::Tensor places =
+        is_packed ? positions.forward(inputs[1]) : positions.weight.narrow(0, 0, tokens.size(1));
+    Tensors x{nn::divide_tokens(embedding.forward(tokens) + places, embedding.ranks())};
+    if (is_packed) x.push_back(inputs[2]);
+    return x;
+  }
+  static Tensors through(GptBlock& block, const Tensors& x) {
+    if (x.size() == 1) return {block.forward(x[0])};
+    return {block.forward(x[0], x[1]), x[1]};
   }
   // From the output of the last block. It holds only the modules that it needs.
   std::function<at::Tensor(const at::Tensor& x)> logits() const {
@@ -124,8 +136,12 @@ class Gpt : public torch::nn::Module {
 
 }  // namespace
 
-Model make_gpt(const ModelOptions& options, const InputSpec&) {
-  return model_factory<Gpt>(options)();
+Model make_gpt(const ModelOptions& options, const InputSpec& input) {
+  const auto net = std::make_shared<Gpt>(options);
+  Model model{net, [net](const Tensors& inputs) { return net->forward(inputs); }};
+  if (input.is_packed) model.inputs = {"data", "positions", "documents"};
+  model.blocks = net->blocks();
+  return model;
 }
 
 }  // namespace trireme::models

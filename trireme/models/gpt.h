@@ -17,7 +17,9 @@ namespace trireme::models {
 Family gpt_family();  // No torch: gpt_family.cc.
 
 // Builds the module. `options` must come from resolve(), and fit `input`. Tokens, int64 [batch,
-// tokens] with tokens <= context, give logits [batch * tokens, vocabulary]. With model.tied the
+// tokens] with tokens <= context, give logits [batch * tokens, vocabulary]. For packs of documents
+// it also takes the batch's "positions" and "documents" (data/packed_source.h), so that a document
+// gives what it gives alone. With model.tied the
 // blocks "embedding" and "head" both have the token embedding, and both embeddings start from a
 // normal distribution of standard deviation 0.02 (Radford et al. 2018, section 4.1): torch's 1
 // would make the first logits too large.

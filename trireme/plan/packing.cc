@@ -21,13 +21,21 @@ Packing::Packing(int64_t documents, std::function<int64_t(int64_t)> length, Pack
   if (options.tokens < 1)
     refuse_packing(fmt::format("a pack of {} tokens", options.tokens),
                    "the tokens of a sample, such as 2048");
+  if (options.tokens > INT32_MAX)
+    refuse_packing(fmt::format("a pack of {} tokens", options.tokens), "less than 2^31");
   if (options.window < 1)
     refuse_packing(fmt::format("windows of {} documents", options.window), "4096");
   first_packs_.push_back(0);
   for (int64_t number = 0; number * options.window < documents; ++number) {
     const Packs packs = window(number);
-    for (const std::vector<PackPart>& pack : packs)
-      for (const PackPart& part : pack) tokens_ += part.count;
+    for (const std::vector<PackPart>& pack : packs) {
+      int64_t targets = 0;
+      for (const auto& [document, from, count] : pack) {
+        tokens_ += count;
+        targets += from + count == length_(document) ? count - 1 : count;
+      }
+      targets_.push_back(static_cast<int32_t>(targets));
+    }
     first_packs_.push_back(first_packs_.back() + std::ssize(packs));
   }
 }
@@ -78,12 +86,19 @@ std::vector<PackPart> Packing::pack(int64_t number) const {
                    "a sample of this data set");
   const auto behind = std::upper_bound(first_packs_.begin(), first_packs_.end(), number);
   const int64_t of_window = std::prev(behind) - first_packs_.begin();
-  if (cached_window_ != of_window) {
-    cached_window_ = -1;
-    cached_ = window(of_window);
-    cached_window_ = of_window;
+  auto found = kept_.find(of_window);
+  if (found == kept_.end()) {
+    if (kept_.size() == kKept) kept_.clear();
+    found = kept_.emplace(of_window, window(of_window)).first;
   }
-  return cached_[static_cast<size_t>(number - *std::prev(behind))];
+  return found->second[static_cast<size_t>(number - *std::prev(behind))];
+}
+
+std::vector<int64_t> Packing::packs_of_windows() const {
+  std::vector<int64_t> packs;
+  for (size_t window = 1; window < first_packs_.size(); ++window)
+    packs.push_back(first_packs_[window] - first_packs_[window - 1]);
+  return packs;
 }
 
 double Packing::fill() const {

@@ -4,6 +4,7 @@
 #include <trireme/base/json.h>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -31,16 +32,21 @@ struct PackPart {
 // shuffles them. (With other packs in each epoch their number would change, and with it the
 // meaning of a position.) Within a window each document, the longest first, goes into the pack
 // that it fills best. A window is packed when one of its packs is asked for; only the number of
-// packs before each window is kept. Documents without tokens are in no pack. One thread at a time.
+// packs before each window, the targets of each pack, and some windows are kept. Documents without
+// tokens are in no pack. One thread at a time.
 class Packing {
  public:
-  // Asks for the length of each of `documents` once, in order. Throws Error(invalid_argument)
+  // Asks for the lengths of all `documents`, window by window. Throws Error(invalid_argument)
   // naming the option, or a document that is longer than a pack or whose length is below 0.
   Packing(int64_t documents, std::function<int64_t(int64_t)> length, PackingOptions options);
 
   int64_t packs() const { return first_packs_.back(); }
   // Throws Error(invalid_argument) for a pack outside 0..packs()-1.
   std::vector<PackPart> pack(int64_t number) const;
+  // The tokens of a pack that another one of their document follows: those with a target.
+  int64_t targets(int64_t number) const { return targets_.at(static_cast<size_t>(number)); }
+  // The packs of each window: packs that are made of the same documents.
+  std::vector<int64_t> packs_of_windows() const;
   // The fraction of all packs that tokens fill.
   double fill() const;
   int64_t documents() const { return documents_; }
@@ -57,8 +63,10 @@ class Packing {
   PackingOptions options_;
   int64_t tokens_ = 0;
   std::vector<int64_t> first_packs_;  // [window]: the packs before it; and one behind the last.
-  mutable int64_t cached_window_ = -1;
-  mutable Packs cached_;
+  std::vector<int32_t> targets_;      // [pack]
+  // The windows that were asked for last.
+  static constexpr size_t kKept = 64;
+  mutable std::map<int64_t, Packs> kept_;
 };
 
 // Throws Error(internal) naming the document unless each token is in one pack, and no pack has

@@ -8,6 +8,7 @@
 #include <trireme/checkpoint/name_rules.h>
 #include <trireme/config/value.h>
 #include <trireme/data/data_kinds.h>
+#include <trireme/data/kinds/record_set.h>
 #include <trireme/models/family.h>
 #include <trireme/parallel/servers/tables/row_table.h>
 #include <trireme/plan/collective_table.h>
@@ -33,7 +34,8 @@ void check_tokens(const Config& config) {
     refuse_config(fmt::format("data.name is {}, but model.name is {}, which takes no tokens",
                               config.data.name, config.model.name),
                   "model.name=gpt");
-  if (config.model.context > 0 && config.model.context < config.data.block)
+  const bool has_blocks = config.data.name != "tokens" || data::block_of(config.data) > 0;
+  if (has_blocks && config.model.context > 0 && config.model.context < config.data.block)
     refuse_config(
         fmt::format("model.context is {} and data.block is {}: a sample must fit the context",
                     config.model.context, config.data.block),

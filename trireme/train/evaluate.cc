@@ -1,3 +1,4 @@
+#include <ATen/core/Reduction.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
@@ -14,7 +15,8 @@
 namespace trireme {
 namespace {
 
-Batch load(const Source& source, int64_t first, int64_t count, at::ScalarType dtype) {
+Batch load_for_evaluation(const Source& source, int64_t first, int64_t count,
+                          at::ScalarType dtype) {
   Batch batch;
   std::vector<int64_t> asked(static_cast<size_t>(count));
   std::iota(asked.begin(), asked.end(), first);
@@ -29,6 +31,8 @@ Batch load(const Source& source, int64_t first, int64_t count, at::ScalarType dt
   batch.target = std::move(rows.target);
   for (const auto& [name, tensor] : rows.more) batch.more.emplace(name, converted(tensor));
   batch.global_size = batch.global_used = batch.size();
+  if (const auto size = source.size_of(first); size && size->targets)
+    batch.global_targets = counted_targets(batch);
   return batch;
 }
 
@@ -39,27 +43,33 @@ struct EvaluationSums {
   const Job& job;
   MetricSums metrics;
   double loss = 0, correct = 0, targets = 0, samples = 0;
+  double weight = 0;  // The samples, or the targets that count.
 
   void add(const at::Tensor& output, const Batch& part) {
-    loss += loss_of(job, output, part).item<double>() * static_cast<double>(part.size());
+    const bool counts_targets = part.global_targets >= 0;
+    const auto each =
+        static_cast<double>(counts_targets && !job.loss ? part.global_targets : part.size());
+    loss += loss_of(job, output, part).item<double>() * each;
+    weight += each;
     correct += static_cast<double>(correct_of(job, output, part));
-    targets += static_cast<double>(part.target.numel());
+    targets += static_cast<double>(counts_targets ? part.global_targets : part.target.numel());
     samples += static_cast<double>(part.size());
     metrics.add(output, part);
   }
   // COLLECTIVE.
   void add_up(Group& group) {
-    const at::Tensor all =
-        at::cat({at::tensor({loss, correct, targets, samples}, at::kDouble), metrics.sums});
+    const at::Tensor all = at::cat(
+        {at::tensor({loss, correct, targets, samples, weight}, at::kDouble), metrics.sums});
     group.all_reduce(all);
     const double* const total = all.const_data_ptr<double>();
     loss = total[0], correct = total[1], targets = total[2], samples = total[3];
-    metrics.sums = all.narrow(0, 4, all.size(0) - 4);
+    weight = total[4];
+    metrics.sums = all.narrow(0, 5, all.size(0) - 5);
   }
   Evaluation means() const {
     Evaluation evaluation;
     evaluation.samples = static_cast<int64_t>(samples);
-    if (samples > 0) evaluation.loss = loss / samples;
+    if (weight > 0) evaluation.loss = loss / weight;
     if (targets > 0) evaluation.accuracy = correct / targets;
     evaluation.metrics = metrics.values();
     return evaluation;
@@ -67,6 +77,10 @@ struct EvaluationSums {
 };
 
 }  // namespace
+
+int64_t counted_targets(const Batch& batch) {
+  return batch.target.ne(kNoTarget).sum().item<int64_t>();
+}
 
 int64_t evaluation_batch(int64_t batch) {
   return std::max<int64_t>(1, std::min<int64_t>(batch, 1024));
@@ -79,7 +93,15 @@ at::Tensor loss_of(const Job& job, const at::Tensor& output, const Batch& batch)
   // Mixed samples have a probability for each class.
   if (batch.target.is_floating_point() && batch.target.sizes() == output.sizes())
     return at::cross_entropy_loss(logits, batch.target.to(logits.scalar_type()));
-  return at::cross_entropy_loss(logits, batch.target.reshape({-1}));
+  const at::Tensor targets = batch.target.reshape({-1});
+  if (batch.global_targets < 0) return at::cross_entropy_loss(logits, targets);
+  // Engines weigh the mean of a share by its samples. So the sum over all shares becomes the sum
+  // over the targets that count, divided by their number.
+  const at::Tensor sum =
+      at::cross_entropy_loss(logits, targets, {}, at::Reduction::Sum, kNoTarget);
+  return sum * (static_cast<double>(batch.global_size) /
+                (static_cast<double>(std::max<int64_t>(1, batch.global_targets)) *
+                 static_cast<double>(batch.size())));
 }
 
 int64_t correct_of(const Job& job, const at::Tensor& output, const Batch& batch) {
@@ -106,7 +128,7 @@ Evaluation evaluate(Engine& engine, const Model& model, const Job& job, const So
       engine.evaluate_without_samples();
       continue;
     }
-    Batch part = load(source, start, std::min(batch, last - start), dtype);
+    Batch part = load_for_evaluation(source, start, std::min(batch, last - start), dtype);
     if (part.size() == 0) {
       engine.evaluate_without_samples();
       continue;
@@ -126,7 +148,8 @@ Evaluation evaluate_alone(const Model& model, const Job& job, const Source& sour
   model.module->eval();
   EvaluationSums sums(job);
   for (int64_t done = 0; done < source.size(); done += batch) {
-    const Batch part = load(source, done, std::min(batch, source.size() - done), dtype);
+    const Batch part =
+        load_for_evaluation(source, done, std::min(batch, source.size() - done), dtype);
     if (part.size() > 0) sums.add(output_of(model, part), part);
   }
   model.module->train();

@@ -17,6 +17,8 @@ Evaluation evaluate(Engine& engine, const Model& model, const Job& job, const So
 // The same in one process that has the whole model and asks nobody.
 Evaluation evaluate_alone(const Model& model, const Job& job, const Source& source, int64_t batch,
                           at::ScalarType dtype);
+// The targets of a batch that are not kNoTarget.
+int64_t counted_targets(const Batch& batch);
 // The samples that an evaluation computes at once in a run with this global batch.
 int64_t evaluation_batch(int64_t batch);
 

@@ -3,17 +3,22 @@
 
 #include <fmt/format.h>
 #include <trireme/base/error.h>
+#include <trireme/train/evaluate.h>
 #include <trireme/train/left_out.h>
 #include <cmath>
 
 namespace trireme {
 
 void count_left_out(Batch& batch, int shares, bool& wants_stop, Group& group) {
+  const bool counts_targets = batch.global_targets >= 0;
   const at::Tensor sums =
-      at::tensor({static_cast<double>(batch.size()), wants_stop ? 1.0 : 0.0}, at::kDouble);
+      at::tensor({static_cast<double>(batch.size()), wants_stop ? 1.0 : 0.0,
+                  counts_targets ? static_cast<double>(counted_targets(batch)) : 0.0},
+                 at::kDouble);
   group.all_reduce(sums);
-  const double samples = sums.const_data_ptr<double>()[0];
-  batch.global_size = std::llround(samples * shares / group.size());
+  const auto of_shares = [&](double sum) { return std::llround(sum * shares / group.size()); };
+  batch.global_size = of_shares(sums.const_data_ptr<double>()[0]);
+  if (counts_targets) batch.global_targets = of_shares(sums.const_data_ptr<double>()[2]);
   wants_stop = batch.global_size == 0 && sums.const_data_ptr<double>()[1] > 0;
 }
 

@@ -9,7 +9,8 @@
 
 namespace trireme {
 
-// COLLECTIVE. Sets `batch.global_size` to the samples that all shares still have. Each share was
+// COLLECTIVE. Sets `batch.global_size` to the samples that all shares still have, and
+// `batch.global_targets`, if it is known, to their targets that count. Each share was
 // loaded by as many ranks as any other. If no share has a sample, `wants_stop` becomes true where
 // any rank wants to stop: there is no step that could carry the wish.
 void count_left_out(Batch& batch, int shares, bool& wants_stop, Group& group);

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <trireme/base/error.h>
+#include <trireme/base/hash.h>
 #include <trireme/data/kinds/held_out.h>
 #include <trireme/data/kinds/record_set.h>
 #include <trireme/data/pipeline/numbers.h>
@@ -44,7 +45,7 @@ records::OpenOptions open_options(const DataOptions& options, const std::string&
   if (has_option(format, "delimiter")) open.delimiter = options.delimiter;
   if (has_option(format, "header")) open.header = options.header;
   if (has_option(format, "dtype")) open.dtype = options.token_type;
-  if (has_option(format, "block")) open.block = options.block;
+  if (has_option(format, "block")) open.block = block_of(options);
   if (has_option(format, "separator") && options.separator >= 0)
     open.separator = options.separator;
   return open;
@@ -61,7 +62,10 @@ std::shared_ptr<const records::Reader> open_columns(const DataOptions& options,
       open.columns.push_back(options.target);
   }
   auto reader = records::open_records(open);
-  const FieldChoice fields = choose_fields(reader->fields(), {options.inputs, options.target});
+  const auto [train_stages, test_stages] = stages_of(options);
+  const bool is_padded = find_stage(train_stages, "pad") || find_stage(test_stages, "pad");
+  const FieldChoice fields =
+      choose_fields(reader->fields(), {options.inputs, options.target, is_padded});
   if (fields.target.empty() && fields.tokens.empty()) return reader;
   open.columns = names_of_choice(fields);
   for (const records::FieldSpec& field : reader->fields())
@@ -85,10 +89,11 @@ std::vector<PartFiles> part_files(const DataOptions& options) {
   return parts;
 }
 
-std::shared_ptr<const records::Reader> open_part(const DataOptions& options,
-                                                 const PartFiles& part) {
+// Null for a test part that is not there. `open` opens the others.
+template <typename Open>
+SharedReader open_part(const PartFiles& part, Open open) {
   try {
-    return open_columns(options, part.open);
+    return open(part.open);
   } catch (const Error& error) {
     if (part.may_be_missing && error.code() == ErrorCode::not_found) return nullptr;
     throw;
@@ -200,31 +205,33 @@ class ClassCounter {
   const FieldChoice& fields_;
 };
 
-void hold_out_records(const DataOptions& options, bool from_end, int64_t records,
-                      RecordParts& parts, Dataset& data) {
+// The records that are held out go to the test part.
+void hold_out_records(const DataOptions& options, bool from_end, int64_t records, Dataset& data) {
   if (options.test_fraction <= 0) return;
   data.split = from_end ? split_at_end(records, options.test_fraction)
                         : plan::plan_split(records, options.test_fraction,
                                            static_cast<uint64_t>(options.split_seed));
-  parts.train_subset = data.split.train;
-  parts.test_subset = data.split.test;
 }
 
-// The blocks of the files, without the records that are held out.
-std::vector<int64_t> blocks_of(const records::Reader& reader, const std::vector<int64_t>& subset) {
-  std::vector<int64_t> blocks = reader.blocks();
-  if (blocks.size() < 2) return {};
-  if (subset.empty()) return blocks;
-  std::vector<int64_t> kept;
-  int64_t end = 0;
-  auto next = subset.begin();
-  for (const int64_t size : blocks) {
-    end += size;
-    const auto behind = std::lower_bound(next, subset.end(), end);
-    if (behind != next) kept.push_back(behind - next);
-    next = behind;
+// The size along which samples differ: that of the longest one.
+std::vector<int64_t> longest_shape(const FieldChoice& fields, const SamplePlan& plan,
+                                   std::vector<int64_t> shape, const Stages& stages) {
+  if (plan.packing) return {plan.packing->options().tokens};
+  if (fields.shape || !plan.has_lengths || shape.size() != 1) return shape;
+  int64_t longest = fields.tokens.empty() ? plan.longest : std::max<int64_t>(1, plan.longest - 1);
+  if (const Stage* const pad = find_stage(stages, "pad")) {
+    const auto multiple = static_cast<int64_t>(pad->number("multiple"));
+    longest = (longest + multiple - 1) / multiple * multiple;
   }
-  return kept;
+  return {longest};
+}
+
+void refuse_bad_packs(const DataOptions& options, const RecordParts& parts) {
+  if ((!parts.train_plan.packing && !parts.test_plan.packing) || options.on_bad_record != "skip")
+    return;
+  throw Error(ErrorCode::invalid_argument, "data",
+              "data.on_bad_record is skip, and the stage pack needs all documents of a pack",
+              "data.on_bad_record=stop");
 }
 
 // Types may differ, because those of text files are found by their values; but classes are whole,
@@ -256,13 +263,13 @@ bool has_values(const records::Reader& reader, const FieldChoice& fields, const 
   for (const records::FieldSpec& field : reader.fields())
     if (field.name == fields.target && is_whole(field.dtype)) return false;
   for (const Stage& stage : stages)
-    if (stage.form->is_of_batch) return false;
+    if (stage.form->kind == StageKind::mix) return false;
   return fields.tokens.empty();
 }
 
 void refuse_mixed_tests(const Stages& stages) {
   for (const Stage& stage : stages)
-    if (stage.form->is_of_batch)
+    if (stage.form->kind == StageKind::mix)
       throw Error(ErrorCode::invalid_argument, "data",
                   fmt::format("data.test_stages: {} mixes samples, and an evaluation judges each "
                               "one",
@@ -303,6 +310,13 @@ std::vector<PartFiles> files_of_parts(const DataOptions& options) {
   return part_files(options);
 }
 
+int64_t block_of(const DataOptions& options) {
+  const Stages stages = parse_stages("data.stages", options.stages);
+  const bool takes_documents = options.separator >= 0 || find_stage(stages, "pack") ||
+                               find_stage(stages, "pad") || find_stage(stages, "bucket");
+  return options.name == "tokens" && takes_documents ? 0 : options.block;
+}
+
 bool keeps_in_memory(const DataOptions& options) {
   for (const std::string& text : {options.stages, options.test_stages})
     for (const Stage& stage : parse_stages("data.stages", text))
@@ -328,43 +342,78 @@ void check_record_set(const DataOptions& options) {
   parse_stages("data.test_stages", options.test_stages);
 }
 
+SharedReader open_train_part(const DataOptions& options) {
+  return open_part(part_files(options)[0], records::open_records);
+}
+
+SharedReader open_test_part(const DataOptions& options) {
+  const std::vector<PartFiles> files = part_files(options);
+  return files.size() > 1 ? open_part(files[1], records::open_records) : nullptr;
+}
+
 Dataset read_record_set(const DataOptions& options) {
   check_record_set(options);
   const std::vector<PartFiles> files = part_files(options);
-  RecordParts parts{.options = options, .train = open_part(options, files[0])};
-  if (files.size() > 1) parts.test = open_part(options, files[1]);
+  const auto open = [&](const records::OpenOptions& of_part) {
+    return open_columns(options, of_part);
+  };
+  return read_parts(options, open_part(files[0], open),
+                    files.size() > 1 ? open_part(files[1], open) : nullptr);
+}
+
+Dataset read_parts(const DataOptions& options, SharedReader train_part, SharedReader test_part) {
+  RecordParts parts{
+      .options = options, .train = std::move(train_part), .test = std::move(test_part)};
   const records::Reader& train = *parts.train;
   if (train.size() == 0)
     throw Error(ErrorCode::invalid_argument, "data",
                 fmt::format("there is no record in {}", options.path), "files with records");
-  StagesOfParts stages = stages_of(options);
-  parts.train_stages = std::move(stages.train);
-  parts.test_stages = std::move(stages.test);
-  const FieldChoice fields = choose_fields(train.fields(), {options.inputs, options.target});
-  check_forms("data.stages", parts.train_stages, first_form(fields, parts.train_stages));
-  check_forms("data.test_stages", parts.test_stages, first_form(fields, parts.test_stages));
+  const auto [train_stages, test_stages] = stages_of(options);
+  parts.train_stages = of_samples(train_stages);
+  parts.test_stages = of_samples(test_stages);
+  parts.is_padded = find_stage(train_stages, "pad") || find_stage(test_stages, "pad");
+  const FieldChoice fields =
+      choose_fields(train.fields(), {options.inputs, options.target, parts.is_padded});
+  check_forms("data.stages", train_stages, first_form(fields, parts.train_stages));
+  check_forms("data.test_stages", test_stages, first_form(fields, parts.test_stages));
   refuse_mixed_tests(parts.test_stages);
 
   Dataset data;
   data.content = train.content();
+  if (const std::string numbers = stages_of_numbers(train_stages); !numbers.empty())
+    data.content = sha256_hex(data.content + "\n" + numbers);
   if (parts.test) {
     require_same_fields(train, *parts.test, fields, options);
     data.test_content = parts.test->content();
   } else {
-    hold_out_records(options, !fields.tokens.empty(), train.size(), parts, data);
+    hold_out_records(options, !fields.tokens.empty(), train.size(), data);
   }
+  parts.train_plan = plan_samples(parts.train, data.split.train, train_stages, fields);
+  const auto& test = parts.test ? parts.test : parts.train;
+  const bool has_test = parts.test || !data.split.test.empty();
+  if (has_test) parts.test_plan = plan_samples(test, data.split.test, test_stages, fields);
+  refuse_bad_packs(options, parts);
+  parts.test = test;
   parts.classes = ClassCounter(options, train, fields).count();
-  const bool is_held_out = !parts.test_subset.empty();
-  data.train_samples = is_held_out ? std::ssize(parts.train_subset) : train.size();
-  data.test_samples = is_held_out  ? std::ssize(parts.test_subset)
-                      : parts.test ? parts.test->size()
-                                   : 0;
-  data.train_blocks = blocks_of(train, parts.train_subset);
-  if (!parts.test) parts.test = parts.train;
-  data.input = {
-      shape_of_samples(train, fields, parts.train_stages, options.on_bad_record == "skip"),
-      parts.classes};
+  data.train_samples = parts.train_plan.samples;
+  data.test_samples = parts.test_plan.samples;
+  data.train_blocks = parts.train_plan.blocks;
+  data.by_length = parts.train_plan.by_length;
+  if (const auto& packing = parts.train_plan.packing) {
+    data.about = "packs: " + packing->describe();
+    data.facts["packing"] = packing->to_json();
+  }
+  data.input = {longest_shape(fields, parts.train_plan,
+                              shape_of_samples(train, fields, parts.train_stages,
+                                               options.on_bad_record == "skip"),
+                              parts.train_stages),
+                parts.classes};
+  data.input.is_packed = parts.train_plan.packing != nullptr;
+  data.input.is_ragged = parts.is_padded && !fields.shape && fields.image.empty();
+  data.has_tokens = !fields.tokens.empty();
+  data.class_names = train.class_names();
   data.has_values = has_values(train, fields, parts.train_stages);
+  parts.tokens = fields.tokens;
   data.samples = std::move(parts);
   require_training_samples(data);
   return data;

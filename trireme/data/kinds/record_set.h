@@ -4,6 +4,7 @@
 #include <trireme/data/data_kinds.h>
 #include <trireme/data/data_options.h>
 #include <trireme/data/dataset.h>
+#include <trireme/data/kinds/sample_plan.h>
 #include <trireme/data/pipeline/stage.h>
 #include <trireme/records/open.h>
 #include <trireme/records/record.h>
@@ -18,9 +19,10 @@ namespace trireme::data {
 struct RecordParts {
   DataOptions options;
   std::shared_ptr<const records::Reader> train, test;  // The same one if samples are held out.
-  // The records of each part, if samples are held out; otherwise empty.
-  std::vector<int64_t> train_subset, test_subset;
-  Stages train_stages, test_stages;
+  SamplePlan train_plan, test_plan;
+  Stages train_stages, test_stages;  // Those of samples: of_samples().
+  bool is_padded = false;
+  std::string tokens;  // See FieldChoice.
   int64_t classes = 0;
 };
 
@@ -35,6 +37,8 @@ struct PartFiles {
 };
 // Throws Error(unsupported) if data.name is no format of records, and as check_record_set() does.
 std::vector<PartFiles> files_of_parts(const DataOptions& options);
+// The tokens of a sample that data.block cuts out of a file; 0: samples are documents.
+int64_t block_of(const DataOptions& options);
 
 // Whether a stage keeps samples in memory.
 bool keeps_in_memory(const DataOptions& options);
@@ -48,5 +52,10 @@ StagesOfParts stages_of(const DataOptions& options);
 // Checks the keys of stages, before any file is read.
 void check_record_set(const DataOptions& options);
 Dataset read_record_set(const DataOptions& options);
+
+// The same in two steps, for records that several files have together. The test part may be null.
+SharedReader open_train_part(const DataOptions& options);
+SharedReader open_test_part(const DataOptions& options);
+Dataset read_parts(const DataOptions& options, SharedReader train, SharedReader test);
 
 }  // namespace trireme::data

@@ -35,6 +35,8 @@ Dataset read_text_set(const DataOptions& options) {
   data.train_samples = std::ssize(data.split.train);
   data.test_samples = std::ssize(data.split.test);
   data.input = {{options.block}, text->vocabulary};
+  data.has_tokens = true;
+  data.class_names = text->characters;
   data.samples = SharedText(text);
   require_training_samples(data);
   return data;

@@ -45,8 +45,9 @@ class FieldChooser {
       if (!at("data.inputs", wanted[0]).encoded) choice.shape = at("", wanted[0]).shape;
       return choice;
     }
-    for (const std::string& name : wanted) require_numbers(at("data.inputs", name));
     choice.inputs = wanted;
+    if (wishes.is_padded && is_alone && is_ragged(at("data.inputs", wanted[0]))) return choice;
+    for (const std::string& name : wanted) require_numbers(at("data.inputs", name));
     choice.shape = shape_of(wanted);
     return choice;
   }
@@ -88,6 +89,9 @@ class FieldChooser {
         return {std::string(name)};
     for (const FieldSpec& field : fields_)
       if (field.name != target && !field.encoded && field.shape) inputs.push_back(field.name);
+    if (inputs.empty() && wishes.is_padded)
+      for (const FieldSpec& field : fields_)
+        if (field.name != target && is_ragged(field)) inputs.push_back(field.name);
     if (inputs.empty())
       refuse("the records have no image and no numbers besides the target", list());
     return inputs;
@@ -98,12 +102,16 @@ class FieldChooser {
            (field.encoded && std::ranges::find(kImages, field.name) != std::end(kImages));
   }
 
+  static bool is_ragged(const FieldSpec& field) { return !field.encoded && !field.shape; }
+
   void require_numbers(const FieldSpec& field) const {
     if (!field.encoded && field.shape) return;
     refuse(fmt::format(
                "data.inputs has the field {}, which is {}", field.name,
                field.encoded ? "a text or a file in itself" : "of another length in each record"),
-           "fields of numbers with one shape, or an image alone");
+           field.encoded ? "fields of numbers with one shape, or an image alone"
+                         : "fields of numbers with one shape, or this one alone and the stage "
+                           "pad");
   }
 
   // One field keeps its shape. Several become one row of numbers.

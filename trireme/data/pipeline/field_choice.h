@@ -12,6 +12,8 @@ namespace trireme::data {
 struct FieldWishes {
   std::string inputs;  // Names with commas between them; empty: chosen by the rules below.
   std::string target;  // Empty: chosen by the rules below.
+  // Batches are padded: an input of another length in each record may stand alone.
+  bool is_padded = false;
 };
 
 struct FieldChoice {

@@ -1,5 +1,4 @@
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -9,10 +8,12 @@
 #include <trireme/base/hash.h>
 #include <trireme/base/log.h>
 #include <trireme/data/pipeline/batch_mix.h>
+#include <trireme/data/pipeline/batch_rows.h>
 #include <trireme/data/pipeline/cache_store.h>
 #include <trireme/data/pipeline/pipeline_source.h>
 #include <trireme/data/pipeline/program.h>
 #include <trireme/data/stack.h>
+#include <algorithm>
 #include <cstring>
 #include <functional>
 #include <mutex>
@@ -46,68 +47,16 @@ class SamplePool {
   std::vector<std::unique_ptr<Sample>> free_;
 };
 
-// The rows of a batch in the order in which they are made. The first one decides about shapes and
-// types.
-class Rows {
- public:
-  explicit Rows(int64_t most) : most_(most) {}
-
-  void begin_row(std::vector<int64_t> data, at::ScalarType data_type, std::vector<int64_t> target,
-                 at::ScalarType target_type, const std::function<std::string()>& place) {
-    if (!batch_.data.defined()) {
-      data_shape_ = data, target_shape_ = target;
-      first_ = place();
-      data.insert(data.begin(), most_);
-      target.insert(target.begin(), most_);
-      batch_.data = at::empty(data, data_type);
-      batch_.target = at::empty(target, target_type);
-      data_bytes_ = batch_.data.nbytes() / static_cast<size_t>(most_);
-      target_bytes_ = batch_.target.nbytes() / static_cast<size_t>(most_);
-    } else if (data != data_shape_ || target != target_shape_ ||
-               data_type != batch_.data.scalar_type() ||
-               target_type != batch_.target.scalar_type()) {
-      throw Error(
-          ErrorCode::invalid_argument, "data",
-          fmt::format("{} has data {} [{}] and a target {} [{}], but {} has {} [{}] and {} [{}]",
-                      place(), c10::toString(data_type), fmt::join(data, ", "),
-                      c10::toString(target_type), fmt::join(target, ", "), first_,
-                      c10::toString(batch_.data.scalar_type()), fmt::join(data_shape_, ", "),
-                      c10::toString(batch_.target.scalar_type()), fmt::join(target_shape_, ", ")),
-          "a stage that makes one shape of them, such as resize or random_resized_crop");
-    }
-  }
-  void* data_row() const {
-    return static_cast<std::byte*>(batch_.data.data_ptr()) +
-           static_cast<size_t>(done_) * data_bytes_;
-  }
-  void* target_row() const {
-    return static_cast<std::byte*>(batch_.target.data_ptr()) +
-           static_cast<size_t>(done_) * target_bytes_;
-  }
-  void end_row() { ++done_; }
-
-  Example finish() const {
-    if (!batch_.data.defined() || done_ == most_) return batch_;
-    return {batch_.data.narrow(0, 0, done_), batch_.target.narrow(0, 0, done_)};
-  }
-
- private:
-  const int64_t most_;
-  int64_t done_ = 0;
-  Example batch_;
-  std::vector<int64_t> data_shape_, target_shape_;
-  std::string first_;
-  size_t data_bytes_ = 0, target_bytes_ = 0;
-};
-
 class PipelineSource : public Source {
  public:
   PipelineSource(std::shared_ptr<const records::Reader> reader, PipelineOptions options)
       : reader_(std::move(reader)),
         options_(std::move(options)),
         program_(options_.stages, choose_fields(reader_->fields(), options_.fields)),
+        padding_(padding_of_targets()),
         mix_(program_.batch_stages(), options_.classes) {
-    for (const Stage& stage : options_.stages) has_filter_ |= stage.form->name == "filter";
+    has_filter_ = find_stage(options_.stages, "filter");
+    has_map_ = find_stage(options_.stages, "map") || find_stage(options_.stages, "random_map");
     if (program_.cached_stages()) open_cache();
   }
 
@@ -122,15 +71,27 @@ class PipelineSource : public Source {
   void forget() const override { reader_->forget(); }
 
   Example get(const Draw& draw) const override {
+    if (const std::optional<Example> one = get_if_kept(draw)) return *one;
+    throw Error(ErrorCode::invalid_argument, "data",
+                fmt::format("sample {} is left out", draw.index), "get_kept()");
+  }
+
+  std::optional<Example> get_if_kept(const Draw& draw) const override {
     Draws draws({draw.index}, draw.epoch);
     std::vector<size_t> left_out;
     const Example row = load(draws, &draw.seed, left_out);
-    if (!left_out.empty())
-      throw Error(ErrorCode::invalid_argument, "data",
-                  fmt::format("sample {} is left out", draw.index), "get_kept()");
+    if (!left_out.empty()) return std::nullopt;
     Example one{row.data[0], row.target[0]};
     for (const auto& [name, tensor] : row.more) one.more.emplace(name, tensor[0]);
     return one;
+  }
+
+  std::optional<SampleSize> size_of(const Draw& draw) const override {
+    if (!padding_ || !options_.has_lengths || has_map_) return std::nullopt;
+    const std::optional<int64_t> length = reader_->length(record_of(draw.index));
+    if (!length || program_.fields().tokens.empty()) return SampleSize{length.value_or(0)};
+    const int64_t targets = std::max<int64_t>(0, *length - 1);
+    return SampleSize{targets, targets};
   }
 
   Example get_batch(const Draws& draws) const override {
@@ -184,8 +145,8 @@ class PipelineSource : public Source {
   // `seed`, if given, is that of the only sample.
   Example load(const Draws& draws, const uint64_t* seed, std::vector<size_t>& left_out) const {
     std::unique_ptr<Sample> sample = pool_.take();
-    Example batch = program_.has_tensor_steps() ? stacked(draws, seed, *sample, left_out)
-                                                : in_rows(draws, seed, *sample, left_out);
+    Example batch = goes_alone() ? stacked(draws, seed, *sample, left_out)
+                                 : in_rows(draws, seed, *sample, left_out);
     if (!batch.data.defined()) batch = none_like(*sample);
     pool_.give_back(std::move(sample));
     if (reads_ahead() > 0) reader_->release(records_of(draws.indices));
@@ -194,7 +155,7 @@ class PipelineSource : public Source {
 
   Example in_rows(const Draws& draws, const uint64_t* seed, Sample& sample,
                   std::vector<size_t>& left_out) const {
-    Rows rows(std::ssize(draws.indices));
+    BatchRows rows(std::ssize(draws.indices));
     for (size_t i = 0; i < draws.indices.size(); ++i) {
       sample.draw = draws.at(i);
       if (seed) sample.draw.seed = *seed;
@@ -212,10 +173,14 @@ class PipelineSource : public Source {
     return rows.finish();
   }
 
-  void begin_row(Rows& rows, const Sample& sample) const {
-    rows.begin_row(program_.row_shape(sample), program_.row_type(), program_.target_shape(sample),
-                   program_.target_type(sample),
-                   [&] { return reader_->place(record_of(sample.draw.index)); });
+  void begin_row(BatchRows& rows, const Sample& sample) const {
+    rows.begin_row(
+        program_.row_shape(sample), program_.row_type(), program_.target_shape(sample),
+        program_.target_type(sample), [&] { return reader_->place(record_of(sample.draw.index)); },
+        program_.fields().image.empty()
+            ? "the stage pad, or pack for tokens: records of different lengths"
+            : "a stage that makes one shape of them, such as resize or "
+              "random_resized_crop");
   }
 
   // Stages on tensors see each sample alone.
@@ -229,7 +194,7 @@ class PipelineSource : public Source {
       StageTimer timer(is_measured());
       bool is_kept = is_made(sample, timer);
       if (is_kept) {
-        Rows row(1);
+        BatchRows row(1);
         begin_row(row, sample);
         program_.write_row(sample, row.data_row(), timer);
         program_.write_target(sample, row.target_row());
@@ -246,7 +211,22 @@ class PipelineSource : public Source {
         left_out.push_back(i);
       }
     }
-    return examples.empty() ? Example() : stack_examples(examples, indices);
+    if (examples.empty()) return {};
+    return padding_ ? pad_examples(examples, indices, *padding_, draws.longest)
+                    : stack_examples(examples, indices);
+  }
+
+  // Samples that functions see, or that get another length, are tensors by themselves first.
+  bool goes_alone() const { return program_.has_tensor_steps() || padding_; }
+
+  std::optional<PadOptions> padding_of_targets() const {
+    std::optional<PadOptions> padding = program_.padding();
+    const FieldChoice& fields = program_.fields();
+    if (!padding) return padding;
+    padding->pads_target = fields.target.empty();  // Tokens, and data that is its own target.
+    for (const records::FieldSpec& field : reader_->fields())
+      if (field.name == fields.target && !field.shape) padding->pads_target = true;
+    return padding;
   }
 
   // Reads the record and makes its image. False: it cannot be read, and is left out.
@@ -370,8 +350,8 @@ class PipelineSource : public Source {
     for (int64_t index = 0; index < size(); ++index) {
       std::vector<size_t> left_out;
       const Draws draws({index});
-      const Example one = program_.has_tensor_steps() ? stacked(draws, nullptr, sample, left_out)
-                                                      : in_rows(draws, nullptr, sample, left_out);
+      const Example one = goes_alone() ? stacked(draws, nullptr, sample, left_out)
+                                       : in_rows(draws, nullptr, sample, left_out);
       if (!one.data.defined()) continue;
       Example none{one.data.new_empty(sizes_without_rows(one.data)),
                    one.target.new_empty(sizes_without_rows(one.target))};
@@ -398,8 +378,10 @@ class PipelineSource : public Source {
   const std::shared_ptr<const records::Reader> reader_;
   const PipelineOptions options_;
   const Program program_;
+  const std::optional<PadOptions> padding_;
   const BatchMix mix_;
   bool has_filter_ = false;
+  bool has_map_ = false;  // A function may change the length of a sample.
   std::shared_ptr<CacheStore> cache_;
   records::FieldSpec target_;  // With a cache.
   mutable SamplePool pool_;

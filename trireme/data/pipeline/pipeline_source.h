@@ -24,6 +24,8 @@ struct PipelineOptions {
   BadRecords bad_records;
   // The records that count, in ascending order; empty: all of them.
   std::vector<int64_t> subset = {};
+  // The reader's index knows the lengths of the inputs: Reader::length().
+  bool has_lengths = false;
   int64_t classes = 0;  // The targets lie in 0..classes-1; 0: not known.
   // For the stage `cache`: the most bytes (-1: a quarter of the memory that is free), and the
   // folder of a cache on a disk.

@@ -61,7 +61,10 @@ Program::Program(const Stages& stages, FieldChoice fields) : fields_(std::move(f
       cached_.emplace(stages.begin(), stages.begin() + static_cast<std::ptrdiff_t>(i));
       first_behind_cache_ = image_steps_.size();
       caching_ = add_meter(name);
-    } else if (form.is_of_batch) {
+    } else if (form.kind == StageKind::pad) {
+      padding_ = PadOptions{.multiple = static_cast<int64_t>(stage.number("multiple")),
+                            .value = stage.number("value")};
+    } else if (form.kind == StageKind::mix) {
       batch_stages_.push_back(stage);
     } else if (form.name == "normalise") {
       const std::vector<double>&mean = stage.numbers("mean"), &std = stage.numbers("std");

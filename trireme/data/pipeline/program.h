@@ -1,5 +1,6 @@
 // The stages of a pipeline as steps that run: a record becomes a row of a batch.
 #pragma once
+#include <trireme/data/pad.h>
 #include <trireme/data/pipeline/field_choice.h>
 #include <trireme/data/pipeline/sample.h>
 #include <trireme/data/pipeline/stage.h>
@@ -63,6 +64,8 @@ class Program {
   const std::vector<std::unique_ptr<StageMeter>>& meters() const { return meters_; }
   StageMeter& reading() const { return *meters_.front(); }
   const FieldChoice& fields() const { return fields_; }
+  // The padding of a batch, if there is any.
+  const std::optional<PadOptions>& padding() const { return padding_; }
   const Stages& batch_stages() const { return batch_stages_; }
 
  private:
@@ -93,6 +96,7 @@ class Program {
   std::optional<images::EraseOptions> erase_;
   uint64_t erase_key_ = 0;
   std::vector<Metered<TensorStep>> tensor_steps_;
+  std::optional<PadOptions> padding_;
   Stages batch_stages_;
 };
 

@@ -17,6 +17,10 @@ std::vector<int64_t> shape_of_record(const records::Reader& reader, int64_t inde
   reader.read(index, record);
   if (!fields.tokens.empty())
     return {std::max<int64_t>(0, count_of(record.at(fields.tokens)) - 1)};
+  if (fields.image.empty()) {  // One input of another length in each record.
+    const records::Field& input = record.at(fields.inputs.at(0));
+    return {input.shape.begin(), input.shape.end()};
+  }
   const records::Field& image = record.at(fields.image);
   if (!image.encoded) return {image.shape.begin(), image.shape.end()};
   try {

@@ -31,6 +31,15 @@ struct ParameterForm {
   double least = 0, most = 1e18;  // Each number lies in this range.
 };
 
+// What a stage works on.
+enum class StageKind {
+  sample,  // A sample by itself.
+  order,   // Which samples there are, and in which order; it is computed from the index.
+  pack,    // The same, and samples become others: packs of documents.
+  pad,     // The samples of a batch: it gives them one length.
+  mix,     // The samples of a batch: it mixes them.
+};
+
 struct StageForm {
   std::string_view name;
   std::string_view meaning;
@@ -38,7 +47,7 @@ struct StageForm {
   std::vector<ParameterForm> parameters{};
   bool is_random = false;         // An evaluation leaves it out, or does `instead`.
   std::string_view instead = "";  // The stage with the same first parameter.
-  bool is_of_batch = false;       // It changes whole batches, and comes last.
+  StageKind kind = StageKind::sample;
 };
 
 // All stages, in the order of the documents.
@@ -80,7 +89,11 @@ std::string table_of_stages();
 // Returns the form of the last one. Throws as parse_stages() does.
 SampleForm check_forms(std::string_view key, const Stages& stages, SampleForm first);
 
-// The same stages without the random ones, for evaluations.
+// The same stages for evaluations: without the random ones, and without those of the order.
 Stages without_random(const Stages& stages);
+// Without those of the order and `pack`: the stages through which each sample goes.
+Stages of_samples(const Stages& stages);
+// Null if there is none.
+const Stage* find_stage(const Stages& stages, std::string_view name);
 
 }  // namespace trireme::data

@@ -20,6 +20,15 @@ constexpr KnownColours kKnownColours[] = {
     {"imagenet", "0.485:0.456:0.406", "0.229:0.224:0.225"},
     {"cifar10", "0.4914:0.4822:0.4465", "0.247:0.2435:0.2616"}};
 
+// Words of other libraries' pipelines, for which a configuration has another place.
+constexpr std::pair<std::string_view, std::string_view> kElsewhere[] = {
+    {"batch", "data.batch, the samples of a step"},
+    {"shuffle", "data.shuffle, the order of an epoch"},
+    {"prefetch", "data.prefetch and data.threads"},
+    {"mix", "data.name=mixture, with the data sets and their weights in data.sources"},
+    {"interleave", "data.name=mixture, with equal weights in data.sources and data.shuffle=none"},
+    {"zip", "data.name=zip, with the data sets in data.sources"}};
+
 std::string_view trimmed(std::string_view text) {
   const auto is_space = [](char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; };
   while (!text.empty() && is_space(text.front())) text.remove_prefix(1);
@@ -36,6 +45,10 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
     text.remove_prefix(end + 1);
   }
 }
+
+// Parameters that are whole numbers.
+constexpr std::string_view kWhole[] = {"size",   "padding", "channels", "n",
+                                       "tokens", "window",  "batch",    "multiple"};
 
 class StageParser {
  public:
@@ -75,6 +88,9 @@ class StageParser {
     if (name.empty())
       refuse("there is a stage without a name",
              "stages with | between them, such as decode | normalise");
+    for (const auto& [word, place] : kElsewhere)
+      if (word == name)
+        refuse(fmt::format("{} is no stage of a sample", name), std::string(place));
     const std::string near = nearest_word(name, names.data(), names.size());
     refuse(fmt::format("there is no stage \"{}\"", name),
            near.empty() ? fmt::format("{}", fmt::join(names, ", ")) : near);
@@ -186,8 +202,7 @@ class StageParser {
         refuse(fmt::format("{}: {} is \"{}\", but is the least and the largest value",
                            stage.form->name, value.name, value.text),
                "two numbers such as 0.5:1");
-      const bool is_whole =
-          value.name == "size" || value.name == "padding" || value.name == "channels";
+      const bool is_whole = std::ranges::find(kWhole, value.name) != std::end(kWhole);
       for (const double number : value.numbers)
         if (is_whole && number != static_cast<double>(static_cast<int64_t>(number)))
           refuse(fmt::format("{}: {} is \"{}\", but must be whole", stage.form->name, value.name,
@@ -197,6 +212,8 @@ class StageParser {
         refuse(fmt::format("{}: channels is 2", stage.form->name), "1 or 3");
       if (stage.form->name == "cache" && value.word != "memory" && value.word != "disk")
         refuse(fmt::format("cache: place is \"{}\"", value.word), "memory or disk");
+      if (value.name == "long" && value.word != "refuse" && value.word != "split")
+        refuse(fmt::format("pack: long is \"{}\"", value.word), "refuse or split");
     }
   }
 
@@ -272,51 +289,33 @@ std::string table_of_stages() {
     }
     const std::string brackets =
         parameters.empty() ? "" : fmt::format("({})", fmt::join(parameters, ", "));
-    table +=
-        fmt::format("| `{}{}`{} | {} | {} | {}{}{} |\n", form.name, brackets,
-                    form.is_random ? ", random" : "", to_string(form.takes), to_string(form.gives),
-                    form.meaning, meanings, meanings.empty() ? "" : ".");
+    table += fmt::format("| `{}{}`{} | {} | {} | {}{}{} |\n", form.name, brackets,
+                         form.is_random ? ", random" : "",
+                         form.kind == StageKind::order ? "anything" : to_string(form.takes),
+                         form.kind == StageKind::order ? "the same" : to_string(form.gives),
+                         form.meaning, meanings, meanings.empty() ? "" : ".");
   }
   return table;
 }
 
-SampleForm check_forms(std::string_view key, const Stages& stages, SampleForm first) {
-  const StageParser parser(key);
-  SampleForm form = first;
-  const Stage* batch = nullptr;
-  const Stage* random = nullptr;
-  for (size_t i = 0; i < stages.size(); ++i) {
-    const StageForm& stage = *stages[i].form;
-    const bool is_cache = stage.name == "cache";
-    if (batch && !stage.is_of_batch)
-      parser.refuse(fmt::format("{} stands behind {}, which mixes whole batches", stage.name,
-                                batch->form->name),
-                    fmt::format("{} in front of {}", stage.name, batch->form->name));
-    if (is_cache && random)
-      parser.refuse(
-          fmt::format("cache stands behind {}, which is random: each epoch would get the "
-                      "same numbers",
-                      random->form->name),
-          fmt::format("cache in front of {}", random->form->name));
-    if (stage.takes != form)
-      parser.refuse(fmt::format("{} takes {}, but gets {} {}", stage.name, to_string(stage.takes),
-                                to_string(form),
-                                i == 0 ? std::string("from the data set")
-                                       : fmt::format("from {}", stages[i - 1].form->name)),
-                    form == SampleForm::record && stage.takes == SampleForm::image
-                        ? fmt::format("decode | {}", stage.name)
-                    : form == SampleForm::image ? fmt::format("normalise | {}", stage.name)
-                                                : fmt::format("{} earlier", stage.name));
-    form = stage.gives;
-    if (stage.is_random && !random) random = &stages[i];
-    if (stage.is_of_batch) batch = &stages[i];
-  }
-  return form;
+const Stage* find_stage(const Stages& stages, std::string_view name) {
+  const auto found =
+      std::ranges::find_if(stages, [&](const Stage& stage) { return stage.form->name == name; });
+  return found == stages.end() ? nullptr : &*found;
+}
+
+Stages of_samples(const Stages& stages) {
+  Stages kept;
+  for (const Stage& stage : stages)
+    if (stage.form->kind != StageKind::order && stage.form->kind != StageKind::pack)
+      kept.push_back(stage);
+  return kept;
 }
 
 Stages without_random(const Stages& stages) {
   Stages kept;
   for (const Stage& stage : stages) {
+    if (stage.form->kind == StageKind::order) continue;
     if (!stage.form->is_random) {
       kept.push_back(stage);
       continue;

@@ -7,6 +7,10 @@ namespace trireme::nn {
 // The mixed values [batch, tokens, n] of [batch, tokens, 3 n]: queries, keys and values, each with
 // n / head_width heads. That is the output of a ColumnLinear with 3 sections, whole or divided.
 at::Tensor attend(const at::Tensor& queries_keys_values, int64_t head_width, bool is_causal);
+// The same, causal, where a token attends to those of its own document alone. `documents`, whole
+// numbers [batch, tokens], has the document of each token.
+at::Tensor attend_within(const at::Tensor& queries_keys_values, int64_t head_width,
+                         const at::Tensor& documents);
 
 struct SelfAttentionOptions {
   int64_t width = 0, heads = 0;

@@ -1,0 +1,169 @@
+"""Documents of tokens in packs, and batches of similar lengths: the same training for any number
+of workers and under every strategy; wrong input is refused by name."""
+
+import json
+import random
+import unittest
+
+from support import TRIREME, SystemTest
+
+PACK = "data.stages=pack(24)"
+PADDED = "data.stages=bucket(window=4) | pad"
+
+
+class Packing(SystemTest):
+    def setUp(self):
+        super().setUp()
+        numbers = random.Random(5)
+        self.documents = self.folder / "documents.jsonl"
+        with self.documents.open("w") as file:
+            for _ in range(120):
+                first = numbers.randrange(17)
+                tokens = [(first + 3 * i) % 17 for i in range(numbers.randrange(2, 20))]
+                file.write(json.dumps({"tokens": tokens}) + "\n")
+        self.config = self.folder / "packs.yaml"
+        self.config.write_text(f"""
+model: {{name: gpt, layers: 2, width: 16, heads: 2}}
+data:
+  name: jsonl
+  path: {self.documents}
+  batch: 6
+  stages:
+    - pack: {{tokens: 24, window: 32}}
+optimizer: {{name: adam, lr: 0.01}}
+train: {{epochs: 3, dtype: float64}}
+""")
+
+    def fit(self, *words, **options):
+        return self.train(*words, config=self.config, **options)
+
+    def test_every_strategy_trains_alike(self):
+        one = self.fit(name="one")
+        self.assertLess(one["loss_history"][-1], 0.9 * one["loss_history"][0])
+        self.assertEqual(one["samples"]["seen_once"], one["samples"]["expected"])
+        for name, words in {
+                "workers": ["--workers", "3"],
+                "passes": ["--set", "train.accumulate=2"],
+                "mirrored": ["--set", "strategy.name=mirrored", "--set", "strategy.replicas=2"],
+                "sharded": ["--workers", "2", "--set", "shard.level=3"],
+                "pipeline": ["--workers", "2", "--set", "mesh.pipeline=2"],
+                "zero bubble": ["--workers", "2", "--set", "mesh.pipeline=2", "--set",
+                                "pipeline.schedule=zbh1", "--set", "memory.policy=recompute"],
+                "tensor": ["--workers", "2", "--set", "mesh.tensor=2"],
+                "servers": ["--workers", "2", "--ps", "1", "--set",
+                            "strategy.name=parameter_server"],
+                "recompute": ["--set", "memory.policy=recompute"]}.items():
+            with self.subTest(name=name):
+                other = self.fit(*words, name=name)
+                self.assert_close(other["loss_history"], one["loss_history"], 1e-9)
+                self.assertAlmostEqual(other["eval"]["loss"], one["eval"]["loss"], places=9)
+                self.assertAlmostEqual(other["eval"]["accuracy"], one["eval"]["accuracy"])
+
+    def test_virtual_shards_have_the_same_bits(self):
+        words = ["--set", "reproducible.virtual_shards=4"]
+        one = self.fit(*words, name="one")
+        two = self.fit(*words, "--workers", "2", name="two")
+        self.assertEqual(two["loss_history"], one["loss_history"])
+
+    def test_padded_batches_of_similar_lengths(self):
+        one = self.fit("--set", PADDED, name="one")
+        for name, words in {"workers": ["--workers", "2"],
+                            "pipeline": ["--workers", "2", "--set", "mesh.pipeline=2"],
+                            "unsorted": None}.items():
+            with self.subTest(name=name):
+                if words is None:
+                    other = self.fit("--set", "data.stages=pad", name=name)
+                    self.assertNotEqual(other["loss_history"], one["loss_history"])
+                    self.assertEqual(other["eval"]["samples"], one["eval"]["samples"])
+                    continue
+                other = self.fit("--set", PADDED, *words, name=name)
+                self.assert_close(other["loss_history"], one["loss_history"], 1e-9)
+        shards = ["--set", PADDED, "--set", "reproducible.virtual_shards=3"]
+        self.assertEqual(self.fit(*shards, name="s1")["loss_history"],
+                         self.fit(*shards, "--workers", "3", name="s3")["loss_history"])
+
+    def test_a_run_continues(self):
+        for name, stages in {"packs": PACK, "lengths": PADDED}.items():
+            with self.subTest(name=name):
+                words = ["--set", stages, "--set", f"run.dir={self.folder / name}"]
+                whole = self.fit("--set", stages, name=name + "whole")
+                self.fit(*words, "--set", "train.steps=3", name=name + "first")
+                rest = self.fit(*words, "--workers", "2", name=name + "rest")
+                self.assertEqual(rest["resumed_from_step"], 3)
+                self.assert_close(rest["loss_history"], whole["loss_history"], 1e-9)
+                code, out, err = self.run_to_end(TRIREME, "data", "audit", self.folder / name)
+                self.assertEqual(code, 0, out + err)
+        self.assert_refused([TRIREME, "train", self.config, "--quiet", "--set",
+                             f"run.dir={self.folder / 'packs'}", "--set", "data.stages=pack(32)"],
+                            2, "other samples", "--fresh")
+
+    def test_take_and_repeat(self):
+        def epoch(stages):
+            code, out, err = self.run_to_end(TRIREME, "plan", self.config, "--json", "--set",
+                                             f"data.stages={stages}")
+            self.assertEqual(code, 0, err)
+            return json.loads(out)["data"]["samples"]
+
+        self.assertEqual(epoch("take(10) | pad"), 10)
+        self.assertEqual(epoch("repeat(3) | pad"), 288)
+        self.assertEqual(epoch("take(10) | repeat(3) | take(25) | pad"), 25)
+        packs = epoch("pack(24)")
+        self.assertEqual(epoch("pack(24) | repeat(2)"), 2 * packs)
+        self.assertLess(epoch("take(20) | pack(24)"), packs)
+        report = self.fit("--set", "data.stages=take(10) | repeat(3) | pad")
+        self.assertEqual(report["samples"]["seen_once"], 90)
+
+    def test_a_mixture_of_packs(self):
+        sources = ", ".join(f"{{name: jsonl, path: {self.documents}, as: {name}}}"
+                            for name in "ab")
+        words = ["--set", "data.name=mixture", "--set", f"data.sources=[{sources}]"]
+        one = self.fit(*words, name="one")
+        two = self.fit(*words, "--workers", "2", name="two")
+        self.assert_close(two["loss_history"], one["loss_history"], 1e-9)
+
+    def test_the_plan_tells_of_the_packs(self):
+        code, out, err = self.run_to_end(TRIREME, "plan", self.config)
+        self.assertEqual(code, 0, err)
+        self.assertIn("packs: 96 documents of", out)
+        self.assertIn("stages: pack(24, 32)", out)
+
+    def refused(self, *settings, parts, code=2):
+        words = [word for setting in settings for word in ("--set", setting)]
+        self.assert_refused([TRIREME, "train", self.config, "--quiet", *words], code, *parts,
+                            timeout=60)
+
+    def test_wrong_input_is_refused_by_name(self):
+        self.refused("data.stages=pack(8)", parts=["documents.jsonl", "line", "long=split"])
+        self.refused("data.stages=pack(24) | pad", parts=["pad", "pack"])
+        self.refused("data.stages=repeat(2) | pack(24)", parts=["repeat"])
+        self.refused("data.stages=pack(2.5)", parts=["whole"])
+        self.refused("data.stages=pack(24, long=cut)", parts=["refuse or split"])
+        self.refused("data.stages=pad | pad", parts=["two stages pad"])
+        self.refused(PACK, "model.name=mlp", parts=["tokens", "model.name is mlp"])
+        self.refused("data.stages=pad", "model.name=mlp", parts=["tokens", "model.name is mlp"])
+        self.refused(PACK, "model.context=8", parts=["24", "model.context"])
+        self.refused(PACK, "data.on_bad_record=skip", parts=["data.on_bad_record"])
+        for word, place in {"shuffle": "data.shuffle", "batch": "data.batch",
+                            "prefetch": "data.prefetch", "interleave": "data.name=mixture"}.items():
+            self.refused(f"data.stages={word}", parts=[place])
+
+    def test_a_ragged_batch_without_padding_names_two_records(self):
+        self.refused("data.stages=", parts=["data.stages"])
+        self.refused("data.stages=take(60)", code=2, parts=["documents.jsonl, line", "pad"])
+
+    def test_padded_numbers_need_a_model_for_them(self):
+        rows = self.folder / "rows.jsonl"
+        rows.write_text("".join(json.dumps({"x": [0.5] * (1 + i % 4), "label": i % 2}) + "\n"
+                                for i in range(20)))
+        self.refused(f"data.path={rows}", "data.stages=pad", "model.name=mlp",
+                     parts=["different lengths", "model.name is mlp"])
+
+    def test_a_model_without_tokens_is_refused_at_the_start(self):
+        fixed = self.folder / "fixed.jsonl"
+        fixed.write_text("".join(json.dumps({"tokens": [1, 2, 3, 4]}) + "\n" for _ in range(20)))
+        words = [f"data.path={fixed}", "data.stages=take(9)", "model.name=mlp"]
+        self.refused(*words, parts=["data.name jsonl", "rows of tokens", "model.name is mlp"])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

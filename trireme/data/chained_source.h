@@ -1,0 +1,74 @@
+// Sources one behind the other, and a source whose samples are other numbers of another one.
+#pragma once
+#include <trireme/data/source.h>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace trireme {
+
+// All samples of the first source, then those of the second one, and so on. They must stack.
+class ChainedSource : public Source {
+ public:
+  // Throws Error(invalid_argument) if there is no source, or one is null or mixes batches.
+  explicit ChainedSource(std::vector<std::shared_ptr<const Source>> sources);
+  int64_t size() const override { return firsts_.back(); }
+  Example get(const Draw& draw) const override;
+  std::optional<Example> get_if_kept(const Draw& draw) const override;
+  bool leaves_out() const override;
+  Example get_kept(const Draws& draws, std::vector<size_t>& left_out) const override;
+  std::optional<SampleSize> size_of(const Draw& draw) const override;
+  std::vector<data::StageUse> stage_use() const override;
+  int64_t bad_records() const override;
+
+ private:
+  std::pair<const Source*, Draw> find(const Draw& draw) const;
+  std::vector<std::shared_ptr<const Source>> sources_;
+  std::vector<int64_t> firsts_;  // [source]: its first sample; and the number of all.
+};
+
+// Sample i is sample `number(i)` of `source`, with random numbers of its own.
+class RenumberedSource : public Source {
+ public:
+  RenumberedSource(std::shared_ptr<const Source> source, int64_t samples,
+                   std::function<int64_t(int64_t)> number)
+      : source_(std::move(source)), samples_(samples), number_(std::move(number)) {}
+  int64_t size() const override { return samples_; }
+  Example get(const Draw& draw) const override { return source_->get(renumbered(draw)); }
+  std::optional<Example> get_if_kept(const Draw& draw) const override {
+    return source_->get_if_kept(renumbered(draw));
+  }
+  Example get_batch(const Draws& draws) const override {
+    return source_->get_batch(renumbered(draws));
+  }
+  bool leaves_out() const override { return source_->leaves_out(); }
+  Example get_kept(const Draws& draws, std::vector<size_t>& left_out) const override {
+    return source_->get_kept(renumbered(draws), left_out);
+  }
+  std::optional<SampleSize> size_of(const Draw& draw) const override {
+    return source_->size_of(renumbered(draw));
+  }
+  bool mixes_batches() const override { return source_->mixes_batches(); }
+  std::vector<data::StageUse> stage_use() const override { return source_->stage_use(); }
+  int64_t bad_records() const override { return source_->bad_records(); }
+
+ private:
+  Draw renumbered(const Draw& draw) const { return {at(draw.index), draw.epoch, draw.seed}; }
+  Draws renumbered(const Draws& draws) const;
+  // Throws Error(invalid_argument) for a sample outside 0..size()-1.
+  int64_t at(int64_t index) const;
+
+  std::shared_ptr<const Source> source_;
+  int64_t samples_;
+  std::function<int64_t(int64_t)> number_;
+};
+
+namespace data {
+// The work of the stages of all sources; stages of one name count together.
+std::vector<StageUse> use_of_all(const std::vector<std::shared_ptr<const Source>>& sources);
+}  // namespace data
+
+}  // namespace trireme

@@ -1,0 +1,26 @@
+// Several data sets in stated shares: data.name=mixture. No torch.
+#pragma once
+#include <trireme/data/data_kinds.h>
+#include <trireme/data/dataset.h>
+#include <string>
+#include <vector>
+
+namespace trireme::data {
+
+// The samples of such a Dataset.
+struct MixtureParts {
+  std::vector<std::string> kinds;
+  std::vector<Dataset> sets;
+  bool has_own_test = false;  // Of data.test_path, which the first source has read.
+
+  // Whether the test part of a source belongs to that of the mixture.
+  bool uses_test(size_t source) const { return !has_own_test || source == 0; }
+};
+
+// The options of each data set that a configuration names: of the sources, or the one that it is.
+std::vector<DataOptions> sets_of(const DataOptions& options);
+
+// `others` are the kinds that its sources may have; it takes their keys, as defaults of all.
+DataKind mixture_kind(const std::vector<DataKind>& others);
+
+}  // namespace trireme::data

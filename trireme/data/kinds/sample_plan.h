@@ -1,0 +1,42 @@
+// The samples of a part of a data set, as the stages take, repeat, pack and bucket make them of
+// its records. All of it is computed from the index of the records. No torch.
+#pragma once
+#include <trireme/data/pipeline/field_choice.h>
+#include <trireme/data/pipeline/stage.h>
+#include <trireme/plan/bucketing.h>
+#include <trireme/plan/packing.h>
+#include <trireme/records/record.h>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace trireme::data {
+
+using SharedReader = std::shared_ptr<const records::Reader>;
+
+struct SamplePlan {
+  std::vector<int64_t> subset;  // The records that count, in ascending order; empty: all.
+  std::shared_ptr<const plan::Packing> packing;  // Null: a record is a sample.
+  bool has_lengths = false;                      // Reader::length() is that of the inputs.
+  int64_t longest = 0;  // The longest record that counts, if lengths are known and differ.
+  int64_t samples = 0;
+  // [repeat]: the samples before it, of which sample i is number i modulo this.
+  std::vector<int64_t> repeated;
+  // The sizes of blocks of samples; empty: one block.
+  std::vector<int64_t> blocks;
+  std::shared_ptr<const plan::LengthBatches> by_length;  // Of the stage bucket.
+
+  // The record or pack of a sample.
+  int64_t number_of(int64_t sample) const;
+};
+
+// `subset` are the records that are not held out; empty: all. The stages have been checked. Throws
+// Error(invalid_argument) naming the stage, or a document that is too long for a pack.
+SamplePlan plan_samples(const SharedReader& reader, std::vector<int64_t> subset,
+                        const Stages& stages, const FieldChoice& fields);
+
+// A text that differs if stages make other samples of the same records; empty: there are none.
+std::string stages_of_numbers(const Stages& stages);
+
+}  // namespace trireme::data

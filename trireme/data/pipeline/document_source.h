@@ -1,0 +1,30 @@
+// The documents of a reader as they are: rows of tokens of different lengths, for packs.
+#pragma once
+#include <trireme/data/source.h>
+#include <trireme/records/record.h>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace trireme::data {
+
+class DocumentSource : public Source {
+ public:
+  // `field` has the tokens. `subset` has the records that count, in ascending order; empty: all.
+  DocumentSource(std::shared_ptr<const records::Reader> reader, std::string field,
+                 std::vector<int64_t> subset)
+      : reader_(std::move(reader)), field_(std::move(field)), subset_(std::move(subset)) {}
+  int64_t size() const override { return subset_.empty() ? reader_->size() : std::ssize(subset_); }
+  // Data int64 [tokens], and no target. Throws Error(corrupt) naming a record whose length is not
+  // the one that the index says.
+  Example get(const Draw& draw) const override;
+
+ private:
+  std::shared_ptr<const records::Reader> reader_;
+  std::string field_;
+  std::vector<int64_t> subset_;
+};
+
+}  // namespace trireme::data
