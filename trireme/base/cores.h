@@ -3,6 +3,8 @@
 
 namespace trireme {
 
-int usable_cores();  // The cores that this process may run on; at least 1.
+// The cores that this process may run on, at least 1. A control group that gives a part of the
+// processors' time counts as so many cores, rounded up.
+int usable_cores();
 
 }  // namespace trireme

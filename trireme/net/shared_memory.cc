@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <trireme/base/control_groups.h>
 #include <trireme/base/error.h>
 #include <trireme/base/files.h>
 #include <trireme/base/log.h>
@@ -64,30 +65,6 @@ std::byte* map(size_t bytes, int descriptor, const std::string& purpose) {
   return static_cast<std::byte*>(data);
 }
 
-int64_t number_in(const std::string& path) {
-  std::ifstream file(path);
-  int64_t number = -1;
-  file >> number;
-  return file ? number : -1;  // The file holds "max", or does not exist: there is no limit.
-}
-
-// The room below the memory limit of each control group above this process (version 2).
-int64_t room_in_control_groups() {
-  int64_t room = std::numeric_limits<int64_t>::max();
-  std::ifstream self("/proc/self/cgroup");
-  for (std::string line; std::getline(self, line);) {
-    if (line.rfind("0::", 0) != 0) continue;
-    for (std::string group = line.substr(3);; group.resize(group.find_last_of('/'))) {
-      const std::string folder = "/sys/fs/cgroup" + group;
-      const int64_t limit = number_in(folder + "/memory.max"),
-                    used = number_in(folder + "/memory.current");
-      if (limit >= 0 && used >= 0) room = std::min(room, std::max<int64_t>(0, limit - used));
-      if (group.find('/') == std::string::npos) break;
-    }
-  }
-  return room;
-}
-
 }  // namespace
 
 int64_t available_memory_bytes() {
@@ -99,7 +76,7 @@ int64_t available_memory_bytes() {
     if (file >> kib) available = kib * 1024;
     break;
   }
-  return std::min(available, room_in_control_groups());
+  return std::min(available, room_in_control_groups().memory);
 }
 
 SharedMemory SharedMemory::create(size_t bytes, Sharing sharing, std::string purpose) {
