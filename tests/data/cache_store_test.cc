@@ -1,9 +1,12 @@
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
 #include <trireme/data/pipeline/cache_store.h>
 #include <unistd.h>
 #include <cstdlib>
+#include <fstream>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -26,6 +29,8 @@ struct Made {
   CachedSample sample;
 };
 
+std::shared_ptr<CacheBudget> bytes(int64_t limit) { return CacheBudget::of_process(limit); }
+
 bool holds(const CacheStore& store, int64_t index) {
   CachedSample found;
   if (!store.find(index, kStamp, found)) return false;
@@ -37,7 +42,7 @@ bool holds(const CacheStore& store, int64_t index) {
 }
 
 TEST(CacheStore, GivesBackWhatItGot) {
-  const auto store = CacheStore::in_memory("key", 100, kMegabyte);
+  const auto store = CacheStore::in_memory("key", 100, bytes(kMegabyte));
   EXPECT_FALSE(holds(*store, 3));
   for (int64_t i = 0; i < 100; i += 2) store->add(i, kStamp, Made(i).sample);
   for (int64_t i = 0; i < 100; ++i) EXPECT_EQ(holds(*store, i), i % 2 == 0);
@@ -50,7 +55,7 @@ TEST(CacheStore, GivesBackWhatItGot) {
 }
 
 TEST(CacheStore, WhatDoesNotFitStaysOut) {
-  const auto store = CacheStore::in_memory("key", 1000, 20'000);
+  const auto store = CacheStore::in_memory("key", 1000, bytes(20'000));
   for (int64_t i = 0; i < 1000; ++i) store->add(i, kStamp, Made(i).sample);
   EXPECT_TRUE(store->is_full());
   EXPECT_GT(store->stored(), 50);
@@ -62,7 +67,7 @@ TEST(CacheStore, WhatDoesNotFitStaysOut) {
 }
 
 TEST(CacheStore, ThreadsAddTheSameSamples) {
-  const auto store = CacheStore::in_memory("key", 500, 4 * kMegabyte);
+  const auto store = CacheStore::in_memory("key", 500, bytes(4 * kMegabyte));
   std::vector<std::jthread> threads;
   for (int t = 0; t < 4; ++t)
     threads.emplace_back([&store, t] {
@@ -77,19 +82,75 @@ TEST(CacheStore, ThreadsAddTheSameSamples) {
 TEST(CacheStore, ALaterJobFindsItOnTheDisk) {
   const Folder folder;
   {
-    const auto store = CacheStore::on_disk(folder.path(), "one", 10, kMegabyte);
+    const auto store = CacheStore::on_disk(folder.path(), "one", 10, kMegabyte, kMegabyte);
     for (int64_t i = 0; i < 5; ++i) store->add(i, kStamp, Made(i).sample);
   }
-  const auto again = CacheStore::on_disk(folder.path(), "one", 10, kMegabyte);
+  const auto again = CacheStore::on_disk(folder.path(), "one", 10, kMegabyte, kMegabyte);
   for (int64_t i = 0; i < 10; ++i) EXPECT_EQ(holds(*again, i), i < 5);
-  const auto other = CacheStore::on_disk(folder.path(), "two", 10, kMegabyte);
+  const auto other = CacheStore::on_disk(folder.path(), "two", 10, kMegabyte, kMegabyte);
   EXPECT_FALSE(holds(*other, 0));
+}
+
+int64_t fill(CacheStore& store, int64_t from, int64_t to) {
+  for (int64_t i = from; i < to; ++i) store.add(i, kStamp, Made(i).sample);
+  return store.stored();
+}
+
+// The training part and the test part.
+TEST(CacheStore, TwoShareOneBudget) {
+  const auto budget = bytes(50'000);
+  const auto one = CacheStore::in_memory("one", 1000, budget);
+  const auto two = CacheStore::in_memory("two", 1000, budget);
+  EXPECT_EQ(fill(*one, 0, 100), 100);
+  fill(*two, 0, 1000);
+  EXPECT_TRUE(two->is_full());
+  EXPECT_LE(one->bytes() + two->bytes(), 50'000);
+  EXPECT_GT(one->bytes() + two->bytes(), 49'000);
+  EXPECT_EQ(budget->taken(), one->bytes() + two->bytes());
+  EXPECT_TRUE(holds(*one, 99));
+}
+
+TEST(CacheBudget, PlansWhatFitsTogether) {
+  const auto budget = bytes(100);
+  EXPECT_TRUE(budget->plan(60));
+  EXPECT_FALSE(budget->plan(60));
+  EXPECT_TRUE(budget->plan(40));
+  EXPECT_EQ(budget->taken(), 0);
+}
+
+TEST(CacheStore, ALargerLimitHoldsForAFileThatIsThere) {
+  const Folder folder;
+  const auto open = [&](int64_t limit) {
+    return CacheStore::on_disk(folder.path(), "one", 1000, limit, limit);
+  };
+  const int64_t small = fill(*open(20'000), 0, 1000);
+  EXPECT_LT(small, 100);
+  const auto larger = open(200'000);
+  EXPECT_GT(fill(*larger, 0, 1000), 5 * small);
+  for (int64_t i = 0; i < small; ++i) EXPECT_TRUE(holds(*larger, i));
+}
+
+// Another job may make the file larger while this one has a smaller map of it.
+TEST(CacheStore, AFileMayGrowUnderThoseThatUseIt) {
+  const Folder folder;
+  const auto old = CacheStore::on_disk(folder.path(), "one", 1000, 20'000, 20'000);
+  fill(*old, 0, 10);
+  const auto larger = CacheStore::on_disk(folder.path(), "one", 1000, 400'000, 400'000);
+  EXPECT_EQ(fill(*larger, 0, 1000), 1000);
+  EXPECT_TRUE(holds(*old, 5));
+  EXPECT_FALSE(holds(*old, 999));
+  old->add(999, kStamp, Made(999).sample);
+  EXPECT_FALSE(larger->is_full());
+  // And a smaller limit takes nothing from it.
+  const auto smaller = CacheStore::on_disk(folder.path(), "one", 1000, 100, 100);
+  EXPECT_EQ(smaller->limit(), larger->limit());
+  EXPECT_TRUE(holds(*smaller, 999));
 }
 
 TEST(CacheStore, ADamagedSampleIsNotThere) {
   const Folder folder;
   {
-    const auto store = CacheStore::on_disk(folder.path(), "one", 10, kMegabyte);
+    const auto store = CacheStore::on_disk(folder.path(), "one", 10, kMegabyte, kMegabyte);
     for (int64_t i = 0; i < 3; ++i) store->add(i, kStamp, Made(i).sample);
   }
   const auto path = folder.path() / "one.cache";
@@ -97,7 +158,7 @@ TEST(CacheStore, ADamagedSampleIsNotThere) {
   file.seekp(4096 + 80 + 40 + 10);  // In the first sample, behind head and table.
   file.put(99);
   file.close();
-  const auto again = CacheStore::on_disk(folder.path(), "one", 10, kMegabyte);
+  const auto again = CacheStore::on_disk(folder.path(), "one", 10, kMegabyte, kMegabyte);
   EXPECT_FALSE(holds(*again, 0));
   EXPECT_TRUE(holds(*again, 1));
   again->add(0, kStamp, Made(0).sample);
@@ -105,7 +166,7 @@ TEST(CacheStore, ADamagedSampleIsNotThere) {
 }
 
 TEST(CacheStore, ASampleOfAnOlderFileIsNotThere) {
-  const auto store = CacheStore::in_memory("key", 10, kMegabyte);
+  const auto store = CacheStore::in_memory("key", 10, bytes(kMegabyte));
   store->add(3, kStamp - 1, Made(4).sample);
   EXPECT_FALSE(holds(*store, 3));
   store->add(3, kStamp, Made(3).sample);
@@ -116,7 +177,7 @@ TEST(CacheStore, ASampleOfAnOlderFileIsNotThere) {
 TEST(CacheStore, SpaceOfASampleIsNotGivenTwice) {
   const Folder folder;
   {
-    const auto store = CacheStore::on_disk(folder.path(), "one", 10, kMegabyte);
+    const auto store = CacheStore::on_disk(folder.path(), "one", 10, kMegabyte, kMegabyte);
     for (int64_t i = 0; i < 3; ++i) store->add(i, kStamp, Made(i).sample);
   }
   const auto path = folder.path() / "one.cache";
@@ -125,7 +186,7 @@ TEST(CacheStore, SpaceOfASampleIsNotGivenTwice) {
   file.seekp(16 + 64 + 2 * sizeof(uint64_t));
   file.write(reinterpret_cast<const char*>(&begin), sizeof begin);
   file.close();
-  const auto again = CacheStore::on_disk(folder.path(), "one", 10, kMegabyte);
+  const auto again = CacheStore::on_disk(folder.path(), "one", 10, kMegabyte, kMegabyte);
   again->add(5, kStamp, Made(5).sample);
   for (const int64_t i : {0, 1, 2, 5}) EXPECT_TRUE(holds(*again, i)) << i;
 }
@@ -133,33 +194,34 @@ TEST(CacheStore, SpaceOfASampleIsNotGivenTwice) {
 TEST(CacheStore, AFileThatWasCutIsMadeAnew) {
   const Folder folder;
   const auto path = folder.path() / "one.cache";
-  const auto store = CacheStore::on_disk(folder.path(), "one", 10, kMegabyte);
+  const auto store = CacheStore::on_disk(folder.path(), "one", 10, kMegabyte, kMegabyte);
   store->add(0, kStamp, Made(0).sample);
   std::filesystem::resize_file(path, 50);
   EXPECT_FALSE(holds(*store, 0));  // No SIGBUS.
   store->add(1, kStamp, Made(1).sample);
-  const auto again = CacheStore::on_disk(folder.path(), "one", 10, kMegabyte);
+  const auto again = CacheStore::on_disk(folder.path(), "one", 10, kMegabyte, kMegabyte);
   EXPECT_FALSE(holds(*again, 0));
   again->add(0, kStamp, Made(0).sample);
   EXPECT_TRUE(holds(*again, 0));
   folder.write("two.cache", std::string(10'000, 'x'));
-  EXPECT_FALSE(holds(*CacheStore::on_disk(folder.path(), "two", 10, kMegabyte), 0));
+  EXPECT_FALSE(holds(*CacheStore::on_disk(folder.path(), "two", 10, kMegabyte, kMegabyte), 0));
 }
 
 TEST(CacheStore, AKilledProcessLeavesItWhole) {
-  const HostCaches caches(2, 16 * kMegabyte + kMegabyte);
+  const HostCaches caches(2, 16 * kMegabyte);
   setenv(kCacheVariable, caches.variable().c_str(), 1);
-  const auto store = CacheStore::in_memory("shared", 20'000, 16 * kMegabyte);
+  const auto store = CacheStore::in_memory("shared", 20'000, bytes(1));
+  EXPECT_EQ(store->limit(), 16 * kMegabyte);
   const pid_t child = fork();
   if (child == 0) {
-    const auto same = CacheStore::in_memory("shared", 20'000, 16 * kMegabyte);
+    const auto same = CacheStore::in_memory("shared", 20'000, bytes(1));
     for (int64_t i = 0;; ++i) same->add(i % 20'000, kStamp, Made(i % 20'000).sample);
   }
   while (store->stored() < 200) std::this_thread::yield();
   kill(child, SIGKILL);
   int status = 0;
   waitpid(child, &status, 0);
-  const auto other = CacheStore::in_memory("another", 10, kMegabyte);
+  const auto other = CacheStore::in_memory("another", 10, bytes(1));
   unsetenv(kCacheVariable);
   int64_t held = 0;
   for (int64_t i = 0; i < 20'000; ++i) held += holds(*store, i) ? 1 : 0;
@@ -168,6 +230,22 @@ TEST(CacheStore, AKilledProcessLeavesItWhole) {
   other->add(1, kStamp, Made(1).sample);
   EXPECT_TRUE(holds(*store, 19'999) || store->is_full());
   EXPECT_TRUE(holds(*other, 1));
+}
+
+TEST(CacheStore, MemoryThatIsNoCacheOfAHostIsNotUsed) {
+  const Folder folder;
+  std::ofstream(folder.path() / "file") << std::string(100'000, 'x');
+  const int other = open((folder.path() / "file").c_str(), O_RDWR);
+  for (const std::string& value : {std::to_string(getpid()) + ":" + std::to_string(other),
+                                   std::string("1:9999"), std::string("nonsense")}) {
+    use_caches_of(value);
+    const auto store = CacheStore::in_memory("key", 10, bytes(kMegabyte));
+    store->add(1, kStamp, Made(1).sample);
+    EXPECT_TRUE(holds(*store, 1));
+    EXPECT_EQ(store->limit(), kMegabyte);
+  }
+  use_caches_of("");
+  close(other);
 }
 
 }  // namespace

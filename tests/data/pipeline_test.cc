@@ -1,14 +1,16 @@
-#include <ATen/core/Tensor.h>
+#include <ATen/ATen.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/rand.h>
 #include <gtest/gtest.h>
 
+#include <trireme/base/files.h>
 #include <trireme/data/loader.h>
 #include <trireme/data/pipeline/functions.h>
 #include <trireme/data/pipeline/pipeline_source.h>
 
 #include "../base/expect_error.h"
+#include "data_files.h"
 #include "made_records.h"
 
 namespace trireme::data {
@@ -212,6 +214,34 @@ TEST(Pipeline, ALoaderKnowsWhatWasLeftOut) {
   EXPECT_EQ(batch.size(), 8);
   EXPECT_EQ(batch.global_used, 10);
   EXPECT_EQ(batch.data.size(0), 8);
+}
+
+TEST(Pipeline, ACacheStandsWhereItsSamplesFit) {
+  const Folder folder;
+  const auto place_with = [&](int64_t bytes) {
+    const auto source = make_pipeline(
+        std::make_shared<MadeImages>(40, 16, 16),
+        {.stages = parse_stages("data.stages", "decode | cache(auto) | flip | normalise"),
+         .cache_budget = CacheBudget::of_process(bytes),
+         .cache_dir = folder.path()});
+    EXPECT_TRUE(source->get_batch({3}).data.equal(source->get_batch({3}).data));
+    const auto use = source->cache_use();
+    EXPECT_EQ(use.value().samples, 1);
+    return use->place;
+  };
+  EXPECT_EQ(place_with(1 << 20), "memory");
+  EXPECT_EQ(place_with(2000), is_in_memory(folder.path()) ? "memory" : "disk");
+}
+
+TEST(Pipeline, KnowsWhatACacheWouldTake) {
+  const auto advice =
+      images_through("decode | resize(8:8) | random_crop(4) | normalise", 100)->cache_advice();
+  ASSERT_TRUE(advice.has_value());
+  EXPECT_EQ(advice->after, "resize");
+  EXPECT_GE(advice->bytes, 100 * 8 * 8 * 3);
+  EXPECT_LE(advice->bytes, 200 * 8 * 8 * 3);
+  EXPECT_FALSE(images_through("decode | cache | flip | normalise")->cache_advice());
+  EXPECT_FALSE(images_through("flip | normalise")->cache_advice());
 }
 
 }  // namespace

@@ -53,7 +53,7 @@ TEST(OptionsOfATrainer, RefuseValuesThatNoRowAllows) {
   EXPECT_THAT(refusal({.clip_norm = -1}), HasSubstr("train.clip_norm is \"-1\""));
   EXPECT_THAT(refusal({.clip_norm = std::nan("")}), HasSubstr("train.clip_norm is \"nan\""));
   EXPECT_THAT(refusal({.epochs = -2}), HasSubstr("train.epochs is \"-2\""));
-  EXPECT_THAT(refusal({.prefetch = -1}), HasSubstr("data.prefetch is \"-1\""));
+  EXPECT_THAT(refusal({.prefetch = -2}), HasSubstr("data.prefetch is \"-2\""));
   EXPECT_THAT(refusal({.dtype = plan::DType::int64}), HasSubstr("train.dtype is \"int64\""));
 }
 

@@ -30,6 +30,7 @@ void add_data(Command app) {
       {"trireme data head train.csv --count 2", "trireme data audit runs/digits-20260131-101500"});
   add_data_files(command);
   add_data_pack(command);
+  add_data_cache(command);
   Command stages = command.subcommand("stages", "Print the table of the stages of data.stages");
   stages.examples({"trireme data stages"});
   stages.action([] {

@@ -1,4 +1,4 @@
-// The subcommands of `trireme data` that read the files of a data set.
+// The subcommands of `trireme data` for the files of a data set and of its caches.
 #pragma once
 #include <trireme/cli/command_line.h>
 
@@ -6,5 +6,6 @@ namespace trireme::cli {
 
 void add_data_files(Command data);
 void add_data_pack(Command data);
+void add_data_cache(Command data);
 
 }  // namespace trireme::cli

@@ -100,16 +100,11 @@ membership::Roles roles_of(const TrainArguments& arguments, const Config& config
 
 // The memory of caches that the workers of this host share. It outlives a worker that is lost.
 std::optional<data::HostCaches> caches_for(const Config& config) {
-  int64_t bytes = config.data.cache_bytes;
   const std::vector<data::DataOptions> sets = data::sets_of(config.data);
   const auto caching = static_cast<int>(std::ranges::count_if(sets, data::keeps_in_memory));
-  if (caching == 0 || bytes == 0) return std::nullopt;
-  if (bytes < 0) bytes = net::available_memory_bytes() / 4;
-  bytes /= std::ssize(sets);
+  if (caching == 0 || config.data.cache_bytes == 0) return std::nullopt;
   const int parts = 2 * caching;  // The training part and the test part.
-  // The tables of samples come on top. Only what is used takes memory.
-  constexpr int64_t kRoomForTables = int64_t{256} << 20;
-  return data::HostCaches(parts, bytes + kRoomForTables);
+  return data::HostCaches(parts, data::most_in_memory(config.data));
 }
 
 int supervise_workers(const TrainArguments& arguments, const Config& config,

@@ -88,10 +88,19 @@ config::Rows rows_of(const DataOptions*) {
                                "read.",
                     .range = config::at_least(1),
                     .only_for = only_kinds_with("data.bad_records")}),
+       config::row(&O::memory_bytes,
+                   {.name = "data.memory_bytes",
+                    .meaning = "The most memory of a host for its input: batches that are ready "
+                               "and the stage cache; auto: a quarter of the memory that is free.",
+                    .range = config::at_least(0),
+                    .automatic = -1,
+                    .agreed = false,
+                    .kind = config::Kind::bytes}),
        config::row(&O::cache_bytes,
                    {.name = "data.cache_bytes",
-                    .meaning = "The most bytes that the stage cache keeps on a host; auto: a "
-                               "quarter of the memory that is free.",
+                    .meaning = "The most bytes that the stages cache of both parts keep together "
+                               "on a host; auto: three quarters of data.memory_bytes, or with "
+                               "cache(disk) a quarter of the disk's free space.",
                     .range = config::at_least(0),
                     .automatic = -1,
                     .only_for = only_kinds_with("data.cache_bytes"),

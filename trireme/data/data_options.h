@@ -18,7 +18,9 @@ struct DataOptions {
   int64_t block = 128;                                   // text: the number of tokens in a sample.
   int64_t classes = -1;                                  // -1: taken from the data.
   int64_t split_seed = 20260101;  // The seed of the held-out part; independent of train.seed.
-  double test_fraction = 0.2;     // Used if the data has no test part of its own.
+  // The memory of the input of a host (data/input_memory.h); -1: a quarter of what is free.
+  int64_t memory_bytes = -1;
+  double test_fraction = 0.2;  // Used if the data has no test part of its own.
 
   // Formats of records.
   std::string test_path;               // The test part; empty: a part is held out.
@@ -27,8 +29,10 @@ struct DataOptions {
   std::string inputs, target;          // Names of fields; empty: by the rules of FieldChoice.
   std::string on_bad_record = "stop";  // stop, skip
   int64_t bad_records = 100;           // The most that a process skips.
-  int64_t cache_bytes = -1;            // -1: a quarter of the memory that is free.
-  std::string cache_dir;               // Empty: a folder of the user's.
+  // -1: of cache(memory) three quarters of memory_bytes, of cache(disk) a quarter of the disk's
+  // free space.
+  int64_t cache_bytes = -1;
+  std::string cache_dir;   // Empty: a folder of the user's.
   std::string download_dir;            // Empty: a folder of the user's.
   int64_t download_bytes = -1;         // -1: half of the disk space that is free or taken by it.
   Milliseconds download_timeout{30'000};

@@ -22,6 +22,18 @@ struct StageUse {
   double seconds = 0;  // Over all threads.
   int64_t samples = 0;
 };
+// The stage cache of a source, as all processes of the host use it.
+struct CacheUse {
+  std::string place;  // memory, disk
+  int64_t limit = 0, bytes = 0, samples = 0;
+  bool is_full = false;  // Some sample did not fit.
+};
+// A stage cache that a source does not have.
+struct CacheAdvice {
+  std::string after;   // The stage behind which it would stand.
+  int64_t bytes = 0;   // For all samples.
+  double seconds = 0;  // The work that it would save for each sample.
+};
 }  // namespace data
 
 // Everything that a sample may depend on. Equal draws must give equal examples.
@@ -109,6 +121,9 @@ class Source {
   // The work of its stages so far, for the report of a run. Empty: the loader measures the source
   // as one stage.
   virtual std::vector<data::StageUse> stage_use() const { return {}; }
+  virtual std::optional<data::CacheUse> cache_use() const { return {}; }
+  // Loads a few samples to find it out. Empty: there is a cache, or none would help.
+  virtual std::optional<data::CacheAdvice> cache_advice() const { return {}; }
   // The samples that it has left out because their records could not be read.
   virtual int64_t bad_records() const { return 0; }
 };

@@ -12,7 +12,6 @@
 #include <trireme/data/pipeline/pipeline_source.h>
 #include <trireme/data/source_makers.h>
 #include <trireme/data/text_source.h>
-#include <trireme/records/index.h>
 #include <map>
 #include <utility>
 
@@ -54,8 +53,9 @@ Sources record_sources(const Dataset& data) {
       .fields = {options.inputs, options.target, parts.is_padded},
       .bad_records = {.skip = options.on_bad_record == "skip", .most = options.bad_records},
       .classes = parts.classes,
-      .cache_bytes = options.cache_bytes,
-      .cache_dir = records::index_folder(options.cache_dir)};
+      .cache_dir = options.cache_dir,
+      .disk_bytes = options.cache_bytes};
+  if (keeps_in_memory(options)) each.cache_budget = CacheBudget::of_process(most_in_memory(options));
   PipelineOptions train = each, test = each;
   train.part = options.path;
   test.part = data.split.test.empty() ? options.test_path : options.path;

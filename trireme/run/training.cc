@@ -7,6 +7,8 @@
 #include <trireme/base/error.h>
 #include <trireme/base/files.h>
 #include <trireme/data/data_kinds.h>
+#include <trireme/data/kinds/mixture_set.h>
+#include <trireme/data/kinds/record_set.h>
 #include <trireme/data/source_makers.h>
 #include <trireme/models/build.h>
 #include <trireme/models/family.h>
@@ -156,6 +158,10 @@ Training training_of(const Config& config) {
   check(config);
   Training training{.options = config.trainer};
   TrainerOptions& options = training.options;
+  options.input_bytes = config.data.memory_bytes;
+  const std::vector<data::DataOptions> sets = data::sets_of(config.data);
+  if (std::ranges::any_of(sets, data::keeps_in_memory))
+    options.cache_bytes = data::most_in_memory(config.data);
   if (!config.record.dir.empty()) options.checkpoint.dir = checkpoint_dir(config);
   if (!options.checkpoint.dir.empty())
     options.inject.marks = marks_dir(options.checkpoint.dir).string();

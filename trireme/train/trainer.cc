@@ -11,6 +11,7 @@
 #include <trireme/train/replica_device.h>
 #include <trireme/train/replica_groups.h>
 #include <trireme/train/replica_run.h>
+#include <trireme/train/share_caches.h>
 #include <trireme/train/stop_signal.h>
 #include <trireme/train/trainer.h>
 #include <trireme/train/trainer_facts.h>
@@ -247,6 +248,7 @@ Report Trainer::run(const Job& job, std::shared_ptr<const Source> train,
   world_.set_phase(Phase::connecting);
   world_.connect(options_.replicas);
   world_.agree("configuration", facts);
+  const auto caches = share_caches(world_, options_);
   const std::vector<ReplicaGroups> groups = make_groups(world_, options_);
   // A single replica runs on the caller's thread, so that its thread-local settings (grad mode,
   // device guards) apply.

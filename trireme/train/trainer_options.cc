@@ -302,14 +302,18 @@ auto rows_of_run() {
                    .meaning = "Leave out the last batch of an epoch if it is smaller."}),
       config::row(&O::loader_threads,
                   {.name = "data.threads",
-                   .meaning = "Threads of each replica that prepare batches ahead; 0: none.",
+                   .meaning = "Threads of each replica that prepare batches ahead; 0: none; "
+                              "auto: tuned while training goes on (docs/input.md).",
                    .range = config::from_to(0, 256),
+                   .automatic = -1,
                    .agreed = false}),
       config::row(&O::prefetch, {.name = "data.prefetch",
                                  .meaning = "Batches that each replica holds ready, at least "
-                                            "one for each of data.threads.",
+                                            "one for each of data.threads; auto: tuned.",
                                  .range = config::from_to(0, 1024),
+                                 .automatic = -1,
                                  .agreed = false}),
+      config::no_row(&O::input_bytes), config::no_row(&O::cache_bytes),
       config::row(&O::device,
                   {.name = "device.name",
                    .meaning = "The device that computes: cpu, cuda (each replica of a host takes "

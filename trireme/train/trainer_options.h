@@ -119,8 +119,16 @@ struct TrainerOptions {
   InjectOptions inject;
   // These options change only speed.
 
-  int loader_threads = 1;
-  int prefetch = 2;
+  // The threads of each replica that load ahead, and the batches that it holds ready; -1: tuned
+  // while training goes on (data/loader.h).
+  int loader_threads = -1;
+  int prefetch = -1;
+  // The memory of the input of a host: batches that are ready, and the stage cache. -1: a quarter
+  // of the memory that is free. A configuration has it as data.memory_bytes.
+  int64_t input_bytes = -1;
+  // The bytes of caches in memory that the workers of a host share (train/share_caches.h), where
+  // no launcher of Trireme has made them; 0: each has its own.
+  int64_t cache_bytes = 0;
   // The threads of each replica's operators. 0: those that LibTorch has in this process, and 1
   // with virtual shards.
   int threads = 1;

@@ -2,10 +2,10 @@
 #include <fmt/ranges.h>
 
 #include <trireme/base/hash.h>
+#include <trireme/data/input_memory.h>
 #include <trireme/data/kinds/mixture_options.h>
 #include <trireme/data/kinds/mixture_set.h>
 #include <trireme/data/pipeline/stage.h>
-#include <trireme/net/shared_memory.h>
 #include <algorithm>
 #include <string_view>
 #include <utility>
@@ -49,8 +49,10 @@ std::vector<SourceOptions> sources_to_read(const DataOptions& options) {
       source.options.test_fraction = 0;
     }
     // Each source has a cache of its own.
-    int64_t& bytes = source.options.cache_bytes;
-    bytes = bytes < 0 ? net::available_memory_bytes() / 4 / count : bytes / count;
+    if (options.cache_bytes >= 0)
+      source.options.cache_bytes = options.cache_bytes / count;
+    else
+      source.options.memory_bytes = input_memory(options.memory_bytes) / count;
     refuse_stages_of_batches(source);
   }
   if (!options.test_path.empty()) {

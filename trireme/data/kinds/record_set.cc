@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 
 #include <trireme/base/error.h>
-#include <trireme/base/hash.h>
+#include <trireme/data/input_memory.h>
 #include <trireme/data/kinds/held_out.h>
 #include <trireme/data/kinds/record_set.h>
 #include <trireme/data/pipeline/numbers.h>
@@ -320,8 +320,13 @@ int64_t block_of(const DataOptions& options) {
 bool keeps_in_memory(const DataOptions& options) {
   for (const std::string& text : {options.stages, options.test_stages})
     for (const Stage& stage : parse_stages("data.stages", text))
-      if (stage.form->name == "cache" && stage.word("place") == "memory") return true;
+      if (stage.form->name == "cache" && stage.word("place") != "disk") return true;
   return false;
+}
+
+int64_t most_in_memory(const DataOptions& options) {
+  if (options.cache_bytes >= 0) return options.cache_bytes;
+  return memory_of_caches(input_memory(options.memory_bytes));
 }
 
 StagesOfParts stages_of(const DataOptions& options) {
@@ -340,6 +345,14 @@ void check_record_set(const DataOptions& options) {
         fmt::format("data.path: {}", records::find_format(options.name).path));
   parse_stages("data.stages", options.stages);
   parse_stages("data.test_stages", options.test_stages);
+  if (options.memory_bytes >= 0 && options.cache_bytes > options.memory_bytes &&
+      keeps_in_memory(options))
+    throw Error(
+        ErrorCode::invalid_argument, "data",
+        fmt::format("data.cache_bytes is {}, more than data.memory_bytes, {}, which is for "
+                    "the cache and the batches",
+                    options.cache_bytes, options.memory_bytes),
+        "a smaller data.cache_bytes, or cache(disk)");
 }
 
 SharedReader open_train_part(const DataOptions& options) {

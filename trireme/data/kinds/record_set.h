@@ -40,8 +40,10 @@ std::vector<PartFiles> files_of_parts(const DataOptions& options);
 // The tokens of a sample that data.block cuts out of a file; 0: samples are documents.
 int64_t block_of(const DataOptions& options);
 
-// Whether a stage keeps samples in memory.
+// Whether a stage keeps samples in memory, or may do so.
 bool keeps_in_memory(const DataOptions& options);
+// The bytes that the caches in memory may take together.
+int64_t most_in_memory(const DataOptions& options);
 
 struct StagesOfParts {
   Stages train, test;

@@ -5,6 +5,8 @@
 // random order, throwing out older samples would lose as many hits as it gains. A process that is
 // killed while it adds a sample leaves the others whole.
 #pragma once
+#include <trireme/data/pipeline/cache_budget.h>
+#include <trireme/data/pipeline/cache_head.h>
 #include <trireme/net/shared_memory.h>
 #include <atomic>
 #include <cstddef>
@@ -27,14 +29,19 @@ struct CachedSample {
 class CacheStore {
  public:
   // `key` is a digest of everything that decides about the samples. The memory is that which the
-  // launcher made for the workers of this host (TRIREME_CACHE), or else belongs to this process.
-  // Throws Error(io).
+  // launcher or another worker made for this host (HostCaches), or else belongs to this process.
+  // The samples of all caches with this budget have its bytes together. Throws Error(io).
   static std::shared_ptr<CacheStore> in_memory(const std::string& key, int64_t samples,
-                                               int64_t limit_bytes);
-  // The file is `folder`/KEY.cache. A damaged one is made anew. Throws Error(io) naming the file.
+                                               std::shared_ptr<CacheBudget> budget);
+  // The file is `folder`/KEY.cache. A damaged one is made anew. All caches of the folder may have
+  // `limit_bytes` together (-1: CacheFolder::usual_limit()), and this one needs `wanted_bytes` for
+  // all samples. A limit that is larger than that of an earlier job holds from now on. Throws
+  // Error(io) naming the file.
   static std::shared_ptr<CacheStore> on_disk(const std::filesystem::path& folder,
                                              const std::string& key, int64_t samples,
-                                             int64_t limit_bytes);
+                                             int64_t wanted_bytes, int64_t limit_bytes);
+  // The bytes that a sample of this content takes.
+  static int64_t bytes_of(const CachedSample& sample);
 
   // False: the sample is not there, or was made when its file had another stamp. Otherwise the
   // views live as long as the store.
@@ -45,40 +52,27 @@ class CacheStore {
   int64_t stored() const;                 // Samples, by all processes.
   int64_t bytes() const;                  // In use, by all processes.
   bool is_full() const;                   // Some sample did not fit.
+  int64_t limit() const;                  // The most that bytes() may become.
   int64_t hits() const { return hits_; }  // In this process.
 
  private:
-  struct Header;
   struct EntryHead;
-  CacheStore(net::SharedMemory memory, int64_t samples, bool is_file);
+  CacheStore(net::SharedMemory memory, int64_t samples, std::shared_ptr<CacheBudget> budget);
   static size_t table_bytes(int64_t samples);
-  Header& header() const;
+  CacheHead& header() const;
+  uint64_t end_of_space() const;
   std::atomic<uint64_t>& slot(int64_t index) const;
   bool begin(const std::string& key, int64_t samples, int64_t limit_bytes);
   bool provide(uint64_t from, uint64_t end);
+  void open_again(uint64_t limit, bool is_shared);
   uint64_t end_of_samples() const;
   bool is_intact() const;
 
   net::SharedMemory memory_;
+  const std::shared_ptr<CacheBudget> budget_;  // Null for a file.
   const bool is_file_;
   const int64_t samples_;
   mutable std::atomic<int64_t> hits_{0};
-};
-
-// The environment variable by which a launcher tells its workers of memory for caches:
-// "PID:DESCRIPTOR,DESCRIPTOR".
-inline constexpr const char* kCacheVariable = "TRIREME_CACHE";
-
-// Made by a launcher before it starts workers; lives as long as the launcher.
-class HostCaches {
- public:
-  // Memory without content for `count` caches of at most so many bytes. None is taken before a
-  // sample is added. Throws Error(io).
-  HostCaches(int count, int64_t bytes_of_each);
-  std::string variable() const;  // The value of kCacheVariable.
-
- private:
-  std::vector<net::SharedMemory> memories_;
 };
 
 }  // namespace trireme::data

@@ -9,9 +9,9 @@
 #include <trireme/base/log.h>
 #include <trireme/data/pipeline/batch_mix.h>
 #include <trireme/data/pipeline/batch_rows.h>
-#include <trireme/data/pipeline/cache_store.h>
 #include <trireme/data/pipeline/pipeline_source.h>
 #include <trireme/data/pipeline/program.h>
+#include <trireme/data/pipeline/sample_cache.h>
 #include <trireme/data/stack.h>
 #include <algorithm>
 #include <cstring>
@@ -57,7 +57,8 @@ class PipelineSource : public Source {
         mix_(program_.batch_stages(), options_.classes) {
     has_filter_ = find_stage(options_.stages, "filter");
     has_map_ = find_stage(options_.stages, "map") || find_stage(options_.stages, "random_map");
-    if (program_.cached_stages()) open_cache();
+    if (program_.cached_stages())
+      cache_ = std::make_unique<SampleCache>(reader_, program_, options_);
   }
 
   int64_t size() const override {
@@ -115,6 +116,12 @@ class PipelineSource : public Source {
   int64_t bad_records() const override {
     const std::lock_guard lock(bad_mutex_);
     return std::ssize(bad_);
+  }
+  std::optional<CacheUse> cache_use() const override {
+    return cache_ ? std::optional(cache_->use()) : std::nullopt;
+  }
+  std::optional<CacheAdvice> cache_advice() const override {
+    return advice_of_cache(*reader_, program_.fields(), options_);
   }
   bool mixes_batches() const override { return !mix_.empty(); }
 
@@ -233,14 +240,14 @@ class PipelineSource : public Source {
   bool is_made(Sample& sample, StageTimer& timer) const {
     const int64_t record = record_of(sample.draw.index);
     try {
-      if (cache_ && is_restored(record, sample)) {
+      if (cache_ && cache_->restore(record, sample)) {
         timer.spent_in(program_.caching());
       } else {
         reader_->read(record, sample.record);
         program_.check_record(sample.record);
         timer.spent_in(program_.reading());
         program_.make_image(sample, timer);
-        if (cache_) keep(record, sample);
+        if (cache_) cache_->keep(record, sample);
       }
       program_.finish_image(sample, timer);
       return true;
@@ -252,51 +259,6 @@ class PipelineSource : public Source {
       count_bad(error, record);
       return false;
     }
-  }
-
-  // The key holds everything that decides about the kept samples.
-  void open_cache() {
-    const FieldChoice& fields = program_.fields();
-    for (const records::FieldSpec& field : reader_->fields())
-      if (field.name == fields.target) target_ = field;
-    if (!fields.target.empty() && !target_.shape)
-      throw Error(
-          ErrorCode::invalid_argument, "data",
-          fmt::format("cache: the target {} has another length in each record", fields.target),
-          "no stage cache, or another data.target");
-    const std::string key =
-        sha256_hex(fmt::format("2\n{}\n{}\n{}\n{}\n{}", options_.part, reader_->content(),
-                               describe(*program_.cached_stages()), fields.image, fields.target));
-    const int64_t bytes =
-        options_.cache_bytes >= 0 ? options_.cache_bytes : net::available_memory_bytes() / 4;
-    const Stage& cache = options_.stages[program_.cached_stages()->size()];
-    cache_ = cache.word("place") == "disk"
-                 ? CacheStore::on_disk(options_.cache_dir, key, reader_->size(), bytes)
-                 : CacheStore::in_memory(key, reader_->size(), bytes);
-  }
-
-  bool is_restored(int64_t record, Sample& sample) const {
-    CachedSample kept;
-    if (!cache_->find(record, reader_->stamp(record), kept)) return false;
-    sample.planes = {};
-    sample.flip_horizontally = sample.flip_vertically = false;
-    sample.image.reshape(kept.height, kept.width, kept.channels);
-    std::memcpy(sample.image.pixels.data(), kept.pixels.data(), kept.pixels.size());
-    sample.record.clear();
-    if (!target_.name.empty())
-      sample.record.fields.push_back({.name = target_.name,
-                                      .bytes = kept.target,
-                                      .dtype = target_.dtype,
-                                      .shape = *target_.shape});
-    return true;
-  }
-
-  void keep(int64_t record, Sample& sample) const {
-    const images::Image& image = pixels_of(sample);
-    CachedSample kept{
-        image.height, image.width, image.channels, std::as_bytes(std::span(image.pixels)), {}};
-    if (!target_.name.empty()) kept.target = sample.record.at(target_.name).bytes;
-    cache_->add(record, reader_->stamp(record), kept);
   }
 
   // Readers name the record themselves, and decoders do not know it.
@@ -382,8 +344,7 @@ class PipelineSource : public Source {
   const BatchMix mix_;
   bool has_filter_ = false;
   bool has_map_ = false;  // A function may change the length of a sample.
-  std::shared_ptr<CacheStore> cache_;
-  records::FieldSpec target_;  // With a cache.
+  std::unique_ptr<const SampleCache> cache_;
   mutable SamplePool pool_;
   mutable std::mutex bad_mutex_, none_mutex_;
   mutable std::set<int64_t> bad_;  // The numbers of records that cannot be read.

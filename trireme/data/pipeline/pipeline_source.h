@@ -1,5 +1,6 @@
 // A source that runs stages on the records of a reader.
 #pragma once
+#include <trireme/data/pipeline/cache_budget.h>
 #include <trireme/data/pipeline/field_choice.h>
 #include <trireme/data/pipeline/stage.h>
 #include <trireme/data/source.h>
@@ -27,11 +28,15 @@ struct PipelineOptions {
   // The reader's index knows the lengths of the inputs: Reader::length().
   bool has_lengths = false;
   int64_t classes = 0;  // The targets lie in 0..classes-1; 0: not known.
-  // For the stage `cache`: the most bytes (-1: a quarter of the memory that is free), and the
-  // folder of a cache on a disk.
-  int64_t cache_bytes = -1;
-  std::string part = {};  // A text that differs if the files are those of another part.
+  // For the stage `cache` in memory: the bytes that all sources with the same budget take
+  // together; null: three quarters of what input_memory() gives, for this one alone.
+  std::shared_ptr<CacheBudget> cache_budget = {};
+  // For a cache on a disk: its folder (empty: one of the user's), and the bytes of all caches in
+  // it
+  // (-1: a quarter of the free space).
   std::filesystem::path cache_dir = {};
+  int64_t disk_bytes = -1;
+  std::string part = {};  // A text that differs if the files are those of another part.
 };
 
 // Throws Error(invalid_argument) as check_forms() and choose_fields() do. All sources of a reader

@@ -164,7 +164,7 @@ std::vector<StageForm> make_forms() {
        .takes = kImage,
        .gives = kImage,
        .parameters = {{.name = "place",
-                       .meaning = "memory or disk",
+                       .meaning = "memory, disk, or auto: memory if all samples fit",
                        .standard = "memory",
                        .is_word = true}}},
       {.name = "mixup",

@@ -210,8 +210,9 @@ class StageParser {
                  "a whole number");
       if (value.name == "channels" && value.numbers[0] == 2)
         refuse(fmt::format("{}: channels is 2", stage.form->name), "1 or 3");
-      if (stage.form->name == "cache" && value.word != "memory" && value.word != "disk")
-        refuse(fmt::format("cache: place is \"{}\"", value.word), "memory or disk");
+      if (stage.form->name == "cache" && value.word != "memory" && value.word != "disk" &&
+          value.word != "auto")
+        refuse(fmt::format("cache: place is \"{}\"", value.word), "memory, disk or auto");
       if (value.name == "long" && value.word != "refuse" && value.word != "split")
         refuse(fmt::format("pack: long is \"{}\"", value.word), "refuse or split");
     }

@@ -1,0 +1,17 @@
+#include <trireme/data/input_memory.h>
+#include <trireme/net/shared_memory.h>
+#include <algorithm>
+
+namespace trireme::data {
+
+int64_t input_memory(int64_t asked) {
+  return asked >= 0 ? asked : net::available_memory_bytes() / 4;
+}
+
+int64_t memory_of_caches(int64_t input) { return input / 4 * 3; }
+
+int64_t memory_of_batches(int64_t input, int64_t caches) {
+  return std::max(input - caches, input / 4);
+}
+
+}  // namespace trireme::data

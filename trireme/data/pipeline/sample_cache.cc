@@ -1,0 +1,168 @@
+#include <ATen/core/Tensor.h>
+
+#include <fmt/format.h>
+
+#include <trireme/base/error.h>
+#include <trireme/base/files.h>
+#include <trireme/base/hash.h>
+#include <trireme/data/input_memory.h>
+#include <trireme/data/pipeline/cache_folder.h>
+#include <trireme/data/pipeline/sample_cache.h>
+#include <trireme/records/index.h>
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+namespace trireme::data {
+namespace {
+
+CachedSample as_kept(Sample& sample, const std::string& target) {
+  const images::Image& image = pixels_of(sample);
+  CachedSample kept{
+      image.height, image.width, image.channels, std::as_bytes(std::span(image.pixels)), {}};
+  if (!target.empty()) kept.target = sample.record.at(target).bytes;
+  return kept;
+}
+
+// What a sample would take in a cache behind the image stages of a program, and the seconds that
+// it takes in front of it.
+struct SizeOfSample {
+  double bytes = 0, seconds = 0;
+  int64_t bytes_of(int64_t samples) const {
+    constexpr double kSlack = 1.15;  // Others may be larger than those that were looked at.
+    return static_cast<int64_t>(kSlack * bytes * static_cast<double>(samples));
+  }
+};
+
+int64_t samples_of(const records::Reader& reader, const std::vector<int64_t>& subset) {
+  return subset.empty() ? reader.size() : std::ssize(subset);
+}
+
+// Looks at a few samples, the same ones in every process.
+SizeOfSample size_of_sample(const records::Reader& reader, const Program& program,
+                            const std::vector<int64_t>& subset) {
+  constexpr int64_t kLooksAt = 16;
+  const int64_t samples = samples_of(reader, subset);
+  const int64_t count = std::min(samples, kLooksAt);
+  Sample sample;
+  StageTimer untimed(false);
+  int64_t bytes = 0, made = 0;
+  const auto begin = std::chrono::steady_clock::now();
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t index = i * samples / count;
+    sample.draw = Draw(index);
+    try {
+      reader.read(subset.empty() ? index : subset[static_cast<size_t>(index)], sample.record);
+      program.check_record(sample.record);
+      program.make_image(sample, untimed);
+      bytes += CacheStore::bytes_of(as_kept(sample, program.fields().target));
+      ++made;
+    } catch (const Error&) {  // The batch that needs the record names it.
+      continue;
+    }
+  }
+  if (made == 0) return {};
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return {static_cast<double>(bytes) / static_cast<double>(made),
+          seconds / static_cast<double>(made)};
+}
+
+// Whether there is a disk for the folder of caches.
+bool has_disk_for_caches(const std::filesystem::path& wish) {
+  try {
+    const CacheFolder folder(records::index_folder(wish));
+    return !is_in_memory(folder.path());
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::io) throw;
+    return false;
+  }
+}
+
+}  // namespace
+
+SampleCache::SampleCache(std::shared_ptr<const records::Reader> reader, const Program& program,
+                         const PipelineOptions& options)
+    : reader_(std::move(reader)), program_(program), options_(options) {
+  const FieldChoice& fields = program.fields();
+  for (const records::FieldSpec& field : reader_->fields())
+    if (field.name == fields.target) target_ = field;
+  if (!fields.target.empty() && !target_.shape)
+    throw Error(
+        ErrorCode::invalid_argument, "data",
+        fmt::format("cache: the target {} has another length in each record", fields.target),
+        "no stage cache, or another data.target");
+  // The key holds everything that decides about the kept samples.
+  key_ = sha256_hex(fmt::format("2\n{}\n{}\n{}\n{}\n{}", options.part, reader_->content(),
+                                describe(*program.cached_stages()), fields.image, fields.target));
+  place_ = options.stages[program.cached_stages()->size()].word("place");
+  if (place_ == "disk") store();
+}
+
+CacheStore& SampleCache::store() const {
+  std::call_once(opened_, [this] { open(); });
+  return *store_;
+}
+
+void SampleCache::open() const {
+  auto budget = options_.cache_budget;
+  if (!budget && place_ != "disk")
+    budget = CacheBudget::of_process(memory_of_caches(input_memory(-1)));
+  SizeOfSample size;
+  if (place_ != "memory") size = size_of_sample(*reader_, program_, options_.subset);
+  // All processes of a host choose the same place, because budget and samples are the same.
+  if (place_ == "auto") {
+    budget->find_host();
+    const bool fits = budget->plan(size.bytes_of(samples_of(*reader_, options_.subset)));
+    place_ = fits || !has_disk_for_caches(options_.cache_dir) ? "memory" : "disk";
+  }
+  // The parts of one file may have one cache on the disk.
+  store_ = place_ == "disk" ? CacheStore::on_disk(records::index_folder(options_.cache_dir), key_,
+                                                  reader_->size(), size.bytes_of(reader_->size()),
+                                                  options_.disk_bytes)
+                            : CacheStore::in_memory(key_, reader_->size(), budget);
+}
+
+bool SampleCache::restore(int64_t record, Sample& sample) const {
+  CachedSample kept;
+  if (!store().find(record, reader_->stamp(record), kept)) return false;
+  sample.planes = {};
+  sample.flip_horizontally = sample.flip_vertically = false;
+  sample.image.reshape(kept.height, kept.width, kept.channels);
+  std::memcpy(sample.image.pixels.data(), kept.pixels.data(), kept.pixels.size());
+  sample.record.clear();
+  if (!target_.name.empty())
+    sample.record.fields.push_back({.name = target_.name,
+                                    .bytes = kept.target,
+                                    .dtype = target_.dtype,
+                                    .shape = *target_.shape});
+  return true;
+}
+
+void SampleCache::keep(int64_t record, Sample& sample) const {
+  store().add(record, reader_->stamp(record), as_kept(sample, target_.name));
+}
+
+CacheUse SampleCache::use() const {
+  const CacheStore& kept = store();
+  return {place_, kept.limit(), kept.bytes(), kept.stored(), kept.is_full()};
+}
+
+std::optional<CacheAdvice> advice_of_cache(const records::Reader& reader,
+                                           const FieldChoice& fields,
+                                           const PipelineOptions& options) {
+  Stages stages;
+  for (const Stage& stage : options.stages) {
+    if (stage.form->name == "cache") return std::nullopt;
+    if (stage.form->is_random || stage.form->gives != SampleForm::image) break;
+    stages.push_back(stage);
+  }
+  if (stages.empty() || fields.image.empty()) return std::nullopt;
+  const SizeOfSample size = size_of_sample(reader, Program(stages, fields), options.subset);
+  if (size.bytes == 0) return std::nullopt;
+  return CacheAdvice{std::string(stages.back().form->name),
+                     size.bytes_of(samples_of(reader, options.subset)), size.seconds};
+}
+
+}  // namespace trireme::data

@@ -1,0 +1,47 @@
+// The stage `cache` of a pipeline: it keeps the images of records and their targets, and gives
+// them back.
+#pragma once
+#include <trireme/data/pipeline/cache_store.h>
+#include <trireme/data/pipeline/pipeline_source.h>
+#include <trireme/data/pipeline/program.h>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+namespace trireme::data {
+
+// Any thread, with samples of its own.
+class SampleCache {
+ public:
+  // `program` has a stage cache. It and `options` outlive this object. Memory is looked for at the
+  // first sample, because another worker of the host may tell of it meanwhile. Throws
+  // Error(invalid_argument) if the target has another length in each record, and Error(io).
+  SampleCache(std::shared_ptr<const records::Reader> reader, const Program& program,
+              const PipelineOptions& options);
+
+  // False: the record is not there. Otherwise the sample has its image and target.
+  bool restore(int64_t record, Sample& sample) const;
+  void keep(int64_t record, Sample& sample) const;
+  CacheUse use() const;
+
+ private:
+  const std::shared_ptr<const records::Reader> reader_;
+  records::FieldSpec target_;
+  void open() const;
+  CacheStore& store() const;
+
+  const Program& program_;
+  const PipelineOptions& options_;
+  std::string key_;
+  mutable std::once_flag opened_;
+  mutable std::string place_;
+  mutable std::shared_ptr<CacheStore> store_;
+};
+
+// The cache that these options lack (Source::cache_advice).
+std::optional<CacheAdvice> advice_of_cache(const records::Reader& reader,
+                                           const FieldChoice& fields,
+                                           const PipelineOptions& options);
+
+}  // namespace trireme::data

@@ -1,0 +1,54 @@
+#include <trireme/base/error.h>
+#include <trireme/base/error_parts.h>
+#include <trireme/base/log.h>
+#include <trireme/train/share_caches.h>
+#include <unistd.h>
+#include <array>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+
+namespace trireme {
+namespace {
+
+constexpr int kPartsOfData = 2;  // The training part and the test part.
+constexpr Milliseconds kPatienceForCaches{10'000};
+
+// Equal for processes that find each other in /proc: those of one start of a system and one name
+// space of processes.
+std::string name_of_processes() {
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  std::array<char, 64> space{};
+  const ssize_t length = ::readlink("/proc/self/ns/pid", space.data(), space.size());
+  if (boot.empty() || length <= 0) return {};
+  return boot + " " + std::string(space.data(), static_cast<size_t>(length));
+}
+
+}  // namespace
+
+std::optional<data::HostCaches> share_caches(World& world, const TrainerOptions& options) {
+  const membership::Identity& identity = world.identity();
+  if (options.cache_bytes <= 0 || identity.local_workers < 2 || world.is_elastic() ||
+      std::getenv(data::kCacheVariable))
+    return std::nullopt;
+  const std::string place = name_of_processes();
+  if (place.empty()) return std::nullopt;
+  const std::string key = "caches of " + place;
+  try {
+    if (identity.local_worker > 0) {
+      data::use_caches_of(world.get_value(key, Deadline::after(kPatienceForCaches)));
+      return std::nullopt;
+    }
+    std::optional<data::HostCaches> caches(std::in_place, kPartsOfData, options.cache_bytes);
+    data::use_caches_of(caches->variable());
+    world.set_value(key, caches->variable());
+    return caches;
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::timeout && error.code() != ErrorCode::io) throw;
+    log_warning("this process has a cache of samples of its own: {}", parts_of(error).what);
+    return std::nullopt;
+  }
+}
+
+}  // namespace trireme
