@@ -30,6 +30,7 @@ from build import known_commit, measure_build
 from checkpoints import measure_checkpoints
 from contenders import PYTHON, ROOT, TRIREME, progress
 from divided import MICROBATCHES, measure_pipelines, measure_shards
+from input_tuning import measure_input_tuning
 from inputs import measure_inputs
 from links import measure_compression, measure_compression_loss, measure_links
 from memory import BATCHES, measure_memory
@@ -43,7 +44,7 @@ from tables import measure_tables
 PAGE = ROOT / "docs/benchmarks.md"
 # Part -> the title of its section. The page has the sections in this order.
 PARTS = {"noise": "Noise", "step": "Training step", "scale": "Scale",
-         "input": "Input",
+         "input": "Input", "input-tuning": "Input that is tuned or cached",
          "pipeline": "Pipelines", "shards": "Shards", "memory": "Memory",
          "startup": "Start",
          "checkpoint": "Checkpoints", "recovery": "Recovery", "collectives": "all_reduce",
@@ -101,6 +102,7 @@ def main():
         "step": lambda: measure_steps(arguments.model or MODELS, rounds, steps),
         "scale": lambda: measure_scale(arguments.model or ["mlp"], rounds, steps),
         "input": lambda: measure_inputs(rounds),
+        "input-tuning": lambda: measure_input_tuning(rounds),
         "pipeline": lambda: measure_pipelines(
             [name for name in arguments.model or MICROBATCHES if name in MICROBATCHES], rounds,
             steps),

@@ -269,10 +269,10 @@ TEST(LoaderOptionsCheck, NamesEachWrongOption) {
   expect_error(making({.batch = 0}), ErrorCode::invalid_argument, {"global batch 0"});
   expect_error(making({.batch = 20, .drop_last = true}), ErrorCode::invalid_argument,
                {"20", "10"});
-  expect_error(making({.threads = -1}), ErrorCode::invalid_argument, {"data.threads", "-1"});
+  expect_error(making({.threads = -2}), ErrorCode::invalid_argument, {"data.threads", "-2"});
   expect_error(making({.threads = 100000}), ErrorCode::invalid_argument,
                {"data.threads", "100000"});
-  expect_error(making({.prefetch = -1}), ErrorCode::invalid_argument, {"data.prefetch", "-1"});
+  expect_error(making({.prefetch = -2}), ErrorCode::invalid_argument, {"data.prefetch", "-2"});
   expect_error(making({.dtype = at::kLong}), ErrorCode::invalid_argument, {"dtype", "Long"});
   expect_error(making({.timeout = Milliseconds(0)}), ErrorCode::invalid_argument, {"timeout"});
   expect_error(making({}, 2, 2), ErrorCode::invalid_argument, {"rank 2 of 2"});

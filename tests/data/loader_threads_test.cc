@@ -1,4 +1,5 @@
 #include <trireme/data/loader.h>
+#include <trireme/data/prefetch.h>
 
 #include <ATen/ATen.h>
 
@@ -88,6 +89,62 @@ TEST(LoaderThreads, GiveTheSameBatchesForAnyNumberOfThreads) {
       EXPECT_EQ(next_samples(loader, 30), expected)
           << threads << " threads, prefetch " << prefetch;
     }
+  }
+}
+
+// Loading takes a thread's time and no processor's, so that the tuner adds threads.
+TEST(LoaderThreads, GiveTheSameBatchesWhileTheirNumberIsTuned) {
+  const auto slow =
+      watched(512, [](int64_t) { std::this_thread::sleep_for(std::chrono::milliseconds(2)); });
+  Loader caller(numbered(512), {.batch = 8, .seed = 4, .threads = 0});
+  Loader tuned(slow, {.batch = 8, .seed = 4});
+  EXPECT_EQ(tuned.tuning().setting, (data::LoaderSetting{1, 2}));
+  EXPECT_TRUE(tuned.tuning().tunes_threads);
+  EXPECT_FALSE(tuned.tuning().is_settled);
+  int most = 1;
+  const auto give_up = std::chrono::steady_clock::now() + seconds(30);
+  while (most < 4 && std::chrono::steady_clock::now() < give_up) {
+    ASSERT_EQ(next_samples(tuned, 8), next_samples(caller, 8));
+    most = std::max(most, tuned.tuning().setting.threads);
+  }
+  EXPECT_GE(most, 4);
+  EXPECT_GE(tuned.tuning().setting.ahead, tuned.tuning().setting.threads);
+}
+
+TEST(LoaderThreads, StayAsManyAsSomebodyAskedFor) {
+  const auto slow =
+      watched(512, [](int64_t) { std::this_thread::sleep_for(std::chrono::milliseconds(2)); });
+  Loader fixed(slow, {.batch = 8, .threads = 2, .prefetch = 3});
+  next_samples(fixed, 40);
+  EXPECT_EQ(fixed.tuning().setting, (data::LoaderSetting{2, 3}));
+  EXPECT_EQ(fixed.tuning().reason, data::TunedBy::fixed);
+}
+
+TEST(LoaderThreads, BeginWithWhatWasFoundEarlier) {
+  Loader again(numbered(64), {.batch = 8, .start = data::LoaderSetting{3, 6}});
+  EXPECT_EQ(again.tuning().setting, (data::LoaderSetting{3, 6}));
+  Loader half(numbered(64), {.batch = 8, .threads = 2, .start = data::LoaderSetting{3, 6}});
+  EXPECT_EQ(half.tuning().setting, (data::LoaderSetting{2, 6}));
+  EXPECT_FALSE(half.tuning().tunes_threads);
+}
+
+TEST(LoaderThreads, HoldNoMoreBatchesThanFitIntoMemory) {
+  Loader loader(numbered(64),
+                {.batch = 8, .start = data::LoaderSetting{4, 32}, .memory_bytes = 1});
+  next_samples(loader, 2);
+  EXPECT_EQ(loader.tuning().setting, (data::LoaderSetting{1, 1}));
+}
+
+// Threads come and go while tasks wait and run.
+TEST(LoaderThreads, TakeTasksInAnyChangingNumber) {
+  data::Prefetch prefetch(1, 0, 1);
+  int64_t added = 0;
+  for (int64_t taken = 0; taken < 400; ++taken) {
+    for (; added < taken + 6; ++added)
+      prefetch.add(data::Prefetch::Task([added] { return Batch{.indices = {added}}; }));
+    prefetch.set_threads(1 + static_cast<int>(taken % 5));
+    ASSERT_TRUE(prefetch.wait(Milliseconds(30'000)));
+    ASSERT_EQ(prefetch.take().indices.at(0), taken);
   }
 }
 

@@ -2,10 +2,15 @@
 without a cache; records that are damaged; wrong stages."""
 
 import json
+import pathlib
 import random
+import re
+import shutil
+import signal
 import unittest
 
-from support import DIGITS, ROOT, TRIREME, SystemTest, png
+from support import (DIGITS, ROOT, TRIREME, SystemTest, environment, png, processes_that_mention,
+                     wait_until)
 
 
 def picture(label, width, height, numbers):
@@ -14,6 +19,23 @@ def picture(label, width, height, numbers):
     for place in range(label, len(pixels), 3):
         pixels[place] = min(255, pixels[place] // 2 + 128)
     return bytes(pixels)
+
+
+def pages_of(pid, name):
+    """Resident bytes of a file that a process has mapped, and its share of them."""
+    rss = pss = 0
+    is_of_file = False
+    try:
+        for line in pathlib.Path(f"/proc/{pid}/smaps").read_text().splitlines():
+            words = line.split()
+            if re.match(r"[0-9a-f]+-[0-9a-f]+$", words[0]):
+                is_of_file = words[-1].endswith(name)
+            elif is_of_file and words[0] in ("Rss:", "Pss:"):
+                rss += int(words[1]) * 1024 if words[0] == "Rss:" else 0
+                pss += int(words[1]) * 1024 if words[0] == "Pss:" else 0
+    except OSError:  # It has ended.
+        pass
+    return rss, pss
 
 
 STAGES = ("decode | random_resized_crop(16, scale=0.5:1) | flip | colour_jitter(0.2) | "
@@ -85,6 +107,71 @@ train: {{epochs: 6, dtype: float64}}
                 self.assertGreater(stages["cache"]["samples"], 0)
         self.assertEqual(len(list((self.folder / "cache").glob("*.cache"))), 1)
 
+    def cache_command(self, *words):
+        code, out, err = self.run_to_end(TRIREME, "data", "cache", "--cache-dir",
+                                         self.folder / "cache", "--json", *words)
+        self.assertEqual(code, 0, err)
+        return json.loads(out)
+
+    def test_caches_on_the_disk_are_shown_bounded_and_removed(self):
+        stages = "data.stages=decode | resize({0}) | cache(disk) | flip | normalise"
+
+        def run(size, name, *words):
+            return self.fit("--set", stages.format(size), "--set",
+                            f"data.cache_dir={self.folder / 'cache'}", "--set", "train.epochs=1",
+                            *words, name=name)
+        few = run("24:24", "few", "--set", "data.cache_bytes=30000")["input"]["cache"]
+        self.assertTrue(few["full"])
+        self.assertLess(few["bytes"], 30000)
+        more = run("24:24", "more", "--set", "data.cache_bytes=1MB")["input"]["cache"]
+        self.assertEqual((more["full"], more["samples"], more["place"]), (False, 72, "disk"))
+        shown, = self.cache_command()["caches"]
+        self.assertEqual((shown["stored"], shown["in_use"]), (72, False))
+        # The cache of other stages takes the space of the older one.
+        run("32:32", "others", "--set", "data.cache_bytes=300KB")
+        left, = self.cache_command()["caches"]
+        self.assertNotEqual(left["path"], shown["path"])
+        self.assertGreater(self.cache_command("--clear")["freed_bytes"], 0)
+        self.assertEqual(self.cache_command()["caches"], [])
+
+    def test_a_cache_stands_in_memory_if_it_fits(self):
+        stages = "data.stages=decode | resize(24:24) | cache(auto) | flip | normalise"
+        words = ["--set", stages, "--set", "train.epochs=2", "--set",
+                 f"data.cache_dir={self.folder / 'cache'}"]
+        whole = self.fit(*words, "--workers", "2", name="whole")["input"]["cache"]
+        self.assertEqual((whole["place"], whole["samples"]), ("memory", 72))
+        small = self.fit(*words, "--set", "data.memory_bytes=40000", name="small")
+        self.assertEqual(small["input"]["cache"]["place"],
+                         "disk" if (self.folder / "cache").exists() else "memory")
+        self.assert_refused([TRIREME, "train", self.config, "--set", stages, "--set",
+                             "data.memory_bytes=1MB", "--set", "data.cache_bytes=2MB"], 2,
+                            "data.cache_bytes", "data.memory_bytes")
+
+    @unittest.skipUnless(shutil.which("mpirun"), "there is no mpirun")
+    def test_workers_of_another_launcher_share_a_cache(self):
+        report = self.folder / "mpi.json"
+        code, out, err = self.run_to_end(
+            "mpirun", "-n", 2, "--oversubscribe", TRIREME, "train", self.config, "--quiet",
+            "--report", report, "--set", f"run.dir={self.folder / 'mpi'}", "--set",
+            "data.stages=decode | resize(24:24) | cache | flip | normalise", "--set",
+            "train.epochs=1", timeout=120,
+            env=environment(OMP_NUM_THREADS="1", OMPI_ALLOW_RUN_AS_ROOT="1",
+                            OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1"))
+        self.assertEqual(code, 0, out + err)
+        # In one epoch each worker loads one half of the samples, and evaluates one half.
+        cache = json.loads(report.read_text())["input"]["cache"]
+        self.assertEqual((cache["place"], cache["samples"]), ("memory", 72))
+
+    def test_numbers_of_threads_are_tuned_or_kept(self):
+        tuned = self.fit(name="tuned")["input"]
+        self.assertTrue(tuned["tuned"]["threads"] and tuned["tuned"]["prefetch"])
+        self.assertEqual(tuned["tuned"]["to_freeze"],
+                         f"data.threads={tuned['threads']} data.prefetch={tuned['prefetch']}")
+        frozen = self.fit("--set", "data.threads=2", "--set", "data.prefetch=5",
+                          name="frozen")["input"]
+        self.assertEqual((frozen["threads"], frozen["prefetch"]), (2, 5))
+        self.assertEqual(frozen["tuned"]["reason"], "fixed")
+
     def test_mixed_batches_are_the_same_for_two_workers(self):
         words = ["--set", f"data.stages={STAGES} | mixup(0.4) | cutmix"]
         one, two = self.fit(*words, name="one"), self.fit(*words, "--workers", "2", name="two")
@@ -112,6 +199,32 @@ train: {{epochs: 6, dtype: float64}}
         self.assertGreater(rest["resumed_from_step"], 0)
         self.assert_close(rest["loss_history"], whole["loss_history"], 1e-9)
 
+    def test_eight_workers_have_the_data_once(self):
+        """By the shares of the mapped file that /proc/PID/smaps counts for each worker."""
+        data = self.folder / "bytes"
+        data.mkdir()
+        numbers = random.Random(3)
+        (data / "data_batch_1.bin").write_bytes(
+            b"".join(bytes([i % 10]) + numbers.randbytes(3072) for i in range(2048)))
+        size = (data / "data_batch_1.bin").stat().st_size
+        job = self.start(TRIREME, "train", self.config, "--quiet", "--workers", "8", "--set",
+                         "data.name=cifar", "--set", f"data.path={data}", "--set",
+                         "data.stages=normalise", "--set", "data.batch=512", "--set",
+                         "model.hidden=2", "--set", "train.epochs=100000", "--set",
+                         f"run.dir={self.folder / 'run'}")
+
+        def have_it_once():
+            # Workers that map further pages meanwhile make the sum of the shares too large.
+            self.assertIsNone(job.poll())
+            pids = [pid for pid, command in processes_that_mention(str(data))
+                    if "trireme-worker" in command]
+            pages = [pages_of(pid, "data_batch_1.bin") for pid in pids]
+            return (sum(rss for rss, _ in pages) > 7 * size and
+                    sum(pss for _, pss in pages) < 1.05 * size)
+        wait_until(have_it_once, 120, "eight workers that have used all samples of one file")
+        job.send_signal(signal.SIGTERM)
+        job.communicate(timeout=60)
+
     def test_bench_input_measures_each_stage(self):
         code, out, err = self.run_to_end(TRIREME, "bench", "input", self.config, "--seconds", "1",
                                          "--json")
@@ -121,6 +234,9 @@ train: {{epochs: 6, dtype: float64}}
         self.assertEqual([stage["name"] for stage in figures["stages"]],
                          ["read", "decode+random_resized_crop", "flip", "colour_jitter",
                           "normalise"])
+        self.assertTrue(figures["tuned"]["threads"])
+        self.assertGreaterEqual(figures["threads"], 1)
+        self.assertIn(f"data.threads={figures['threads']}", figures["tuned"]["to_freeze"])
 
     def test_the_example_takes_these_images(self):
         example = ROOT / "examples" / "images.yaml"

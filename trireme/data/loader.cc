@@ -1,14 +1,23 @@
+#include <fcntl.h>
 #include <trireme/data/loader.h>
 
 #include <ATen/core/Tensor.h>
 
 #include <fmt/format.h>
+#include <trireme/base/cores.h>
+#include <trireme/base/descriptor.h>
 #include <trireme/base/error.h>
 #include <trireme/base/hash.h>
+#include <trireme/data/input_memory.h>
+#include <trireme/data/load_meter.h>
 #include <trireme/data/prefetch.h>
+#include <trireme/net/shared_memory.h>
+#include <unistd.h>
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
+#include <ctime>
 #include <deque>
 
 namespace trireme {
@@ -31,11 +40,15 @@ void check_options(const Source* source, const LoaderOptions& options, int rank,
       options.batch >= world_size,
       fmt::format("global batch {} is smaller than the {} replicas", options.batch, world_size),
       fmt::format("data.batch of at least {}, or fewer replicas", world_size));
-  require(options.threads >= 0 && options.threads <= kMostThreads,
+  require(options.threads == LoaderOptions::kTuned ||
+              (options.threads >= 0 && options.threads <= kMostThreads),
           fmt::format("data.threads is {}, but must lie in 0..{}", options.threads, kMostThreads),
-          "1");
-  require(options.prefetch >= 0,
-          fmt::format("data.prefetch is {}, but must not be negative", options.prefetch), "2");
+          "auto");
+  require(options.prefetch == LoaderOptions::kTuned || options.prefetch >= 0,
+          fmt::format("data.prefetch is {}, but must not be negative", options.prefetch), "auto");
+  require(options.loaders_of_host >= 1,
+          fmt::format("loaders_of_host is {}, but must be at least 1", options.loaders_of_host),
+          "the replicas of this host");
   require(
       options.timeout > Milliseconds(0),
       fmt::format("the loader's timeout is {} ms, but must be positive", options.timeout.count()),
@@ -72,8 +85,35 @@ struct Assigned {
 
 // The work of the source, over all threads.
 struct LoadTime {
-  std::atomic<int64_t> nanoseconds{0}, samples{0};
+  std::atomic<int64_t> nanoseconds{0}, computing{0}, samples{0}, batches{0};
+
+  data::LoadTotals totals() const {
+    return {static_cast<double>(nanoseconds) * 1e-9, static_cast<double>(computing) * 1e-9,
+            batches};
+  }
 };
+
+// The time in which this thread computed, or waited for a processor on which to compute. Where the
+// system does not tell the latter, it is left out.
+int64_t nanoseconds_of_computing() {
+  static thread_local const Descriptor file(
+      ::open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC));
+  char text[96];
+  const ssize_t length = file ? ::pread(file.get(), text, sizeof text - 1, 0) : 0;
+  text[std::max<ssize_t>(0, length)] = 0;
+  char* rest = text;
+  const int64_t waited = std::strtoll(rest, &rest, 10) >= 0 ? std::strtoll(rest, &rest, 10) : 0;
+  // The first number of the file is older than this moment.
+  struct timespec time {};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return time.tv_sec * 1'000'000'000 + time.tv_nsec + waited;
+}
+
+int64_t bytes_of(const Batch& batch) {
+  size_t bytes = batch.data.nbytes() + batch.target.nbytes();
+  for (const auto& [name, tensor] : batch.more) bytes += tensor.nbytes();
+  return static_cast<int64_t>(bytes);
+}
 
 // Moves the samples at these places of a batch to those that were left out.
 void move_left_out(Batch& batch, const std::vector<size_t>& places) {
@@ -92,6 +132,7 @@ void move_left_out(Batch& batch, const std::vector<size_t>& places) {
 Batch load(const Source& source, at::ScalarType dtype, uint64_t seed, Assigned assigned,
            LoadTime& time) {
   const auto begin = std::chrono::steady_clock::now();
+  const int64_t computed = nanoseconds_of_computing();
   Batch& batch = assigned.batch;
   const bool empty = batch.indices.empty();
   const std::vector<int64_t> asked = empty ? std::vector<int64_t>{0} : batch.indices;
@@ -116,7 +157,9 @@ Batch load(const Source& source, at::ScalarType dtype, uint64_t seed, Assigned a
     batch.more.emplace(name, take(tensor, name));
   }
   time.nanoseconds += (std::chrono::steady_clock::now() - begin).count();
+  time.computing += nanoseconds_of_computing() - computed;
   time.samples += static_cast<int64_t>(asked.size());
+  ++time.batches;
   return std::move(batch);
 }
 
@@ -129,6 +172,32 @@ plan::DataPlanOptions plan_options(const Source& source, const LoaderOptions& op
           .virtual_shards = options.virtual_shards};
 }
 
+// The setting with which a loader begins.
+data::LoaderSetting first_setting(const LoaderOptions& options) {
+  data::LoaderSetting setting = options.start.value_or(data::LoaderSetting{});
+  if (options.threads != LoaderOptions::kTuned) setting.threads = options.threads;
+  if (options.threads == 0) setting.ahead = 0;
+  if (options.prefetch != LoaderOptions::kTuned && options.threads != 0)
+    setting.ahead = options.prefetch;
+  return setting;
+}
+
+data::Tuner tuner_of(const Source& source, const LoaderOptions& options) {
+  data::TunerLimits limits;
+  const bool has_threads = options.threads != 0;
+  limits.threads_may_change = options.threads == LoaderOptions::kTuned;
+  limits.ahead_may_change = options.prefetch == LoaderOptions::kTuned && has_threads;
+  if (limits.threads_may_change || limits.ahead_may_change) {
+    limits.cores = static_cast<double>(usable_cores()) / options.loaders_of_host;
+    limits.compute_threads = options.compute_threads;
+    int64_t bytes = data::input_memory(options.memory_bytes);
+    if (const auto cache = source.cache_use(); cache && cache->place == "memory")
+      bytes = data::memory_of_batches(bytes, cache->limit);
+    limits.memory_bytes = bytes / options.loaders_of_host;
+  }
+  return {first_setting(options), limits};
+}
+
 }  // namespace
 
 struct Loader::Impl {
@@ -137,9 +206,10 @@ struct Loader::Impl {
         options(options_),
         rank(rank_),
         world_size(world_size_),
-        plan(plan_options(*source, options)) {
-    if (options.threads > 0)
-      prefetch = std::make_unique<data::Prefetch>(options.threads, rank, world_size);
+        plan(plan_options(*source, options)),
+        tuner(tuner_of(*source, options)) {
+    if (options.threads != 0)
+      prefetch = std::make_unique<data::Prefetch>(tuner.setting().threads, rank, world_size);
   }
 
   // This replica's share of the global batch at `at`.
@@ -175,7 +245,8 @@ struct Loader::Impl {
   uint64_t seed_of_draws() const { return mix64(options.seed, kOfDraws); }
 
   void fill_window() {
-    const auto window = static_cast<size_t>(std::max(options.threads, options.prefetch));
+    const data::LoaderSetting now = tuner.setting();
+    const auto window = static_cast<size_t>(std::max({now.threads, now.ahead, 1}));
     while (prefetch->size() < window) {
       Assigned share = assign(scheduled);
       ahead.push_back(scheduled);
@@ -233,6 +304,22 @@ struct Loader::Impl {
     }
   }
 
+  // The threads may take tasks in other numbers from now on; batches stay the same.
+  void tune(const Batch& batch, double own, double waited_now) {
+    const int before = tuner.setting().threads;
+    bool has_changed = tuner.fit(bytes_of(batch));
+    meter.took(own, waited_now, time->totals());
+    if (!meter.is_full() && !has_changed) return;
+    if (!has_changed) {
+      data::LoadWindow window = meter.read(time->totals());
+      window.free_bytes = net::available_memory_bytes();
+      has_changed = tuner.take(window);
+    }
+    const int threads = tuner.setting().threads;
+    if (threads != before) prefetch->set_threads(threads);
+    meter.begin(time->totals(), has_changed ? std::max(before, threads) : 0, threads);
+  }
+
   void seek(plan::DataPosition to) {
     if (to != position) forget_announced(to);
     position = to;
@@ -250,8 +337,12 @@ struct Loader::Impl {
   int64_t announced_samples = 0;         // Between `position` and that.
   // Threads may outlive a moved loader.
   const std::shared_ptr<LoadTime> time = std::make_shared<LoadTime>();
-  double waited = 0;
-  int64_t every = 1;                         // Of so many batches a thread is given one.
+  double waited = 0, seconds = 0;  // The time of the caller's steps.
+  double thread_seconds = 0;       // Of the threads in it.
+  int64_t every = 1;               // Of so many batches a thread is given one.
+  data::Tuner tuner;
+  data::LoadMeter meter;
+  std::optional<std::chrono::steady_clock::time_point> got_last;
   std::unique_ptr<data::Prefetch> prefetch;  // Empty with threads = 0.
 };
 
@@ -270,9 +361,17 @@ Batch Loader::next() {
                     ? impl_->next_prefetched()
                     : load(*impl_->source, impl_->options.dtype, impl_->seed_of_draws(),
                            impl_->assign(impl_->position), *impl_->time);
-  impl_->waited += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  const auto end = std::chrono::steady_clock::now();
+  const double waited = std::chrono::duration<double>(end - begin).count();
+  const auto got_last = std::exchange(impl_->got_last, end).value_or(begin);
+  const double step = std::chrono::duration<double>(end - got_last).count();
+  impl_->waited += waited;
+  impl_->seconds += step;
+  impl_->thread_seconds += step * impl_->tuner.setting().threads;
   impl_->position = batch.next;
   impl_->announced_samples -= std::min(impl_->announced_samples, batch.global_size);
+  if (impl_->prefetch && impl_->tuner.reason() != data::TunedBy::fixed)
+    impl_->tune(batch, std::chrono::duration<double>(begin - got_last).count(), waited);
   if (impl_->prefetch) impl_->fill_window();  // The threads work while the caller trains.
   return batch;
 }
@@ -300,6 +399,16 @@ std::vector<data::StageUse> Loader::stage_use() const {
     use.push_back(
         {"load", static_cast<double>(impl_->time->nanoseconds) * 1e-9, impl_->time->samples});
   return use;
+}
+
+LoaderTuning Loader::tuning() const {
+  const data::Tuner& tuner = impl_->tuner;
+  return {.setting = tuner.setting(),
+          .mean_threads = impl_->seconds > 0 ? impl_->thread_seconds / impl_->seconds : 0,
+          .tunes_threads = impl_->options.threads == LoaderOptions::kTuned,
+          .tunes_prefetch = impl_->options.prefetch == LoaderOptions::kTuned && impl_->prefetch,
+          .is_settled = tuner.is_settled(),
+          .reason = tuner.reason()};
 }
 
 void Loader::read_ahead_every(int64_t batches) {

@@ -5,28 +5,51 @@
 #include <trireme/base/deadline.h>
 #include <trireme/data/batch.h>
 #include <trireme/data/source.h>
+#include <trireme/data/tuner.h>
 #include <trireme/plan/data_plan.h>
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <type_traits>
 #include <vector>
 
 namespace trireme {
 
 struct LoaderOptions {
+  static constexpr int kTuned = -1;  // Chosen while training goes on (tuner.h).
+
   int64_t batch = 64;  // The global batch: samples per step over all replicas.
   uint64_t seed = 0;
   // The order of an epoch's samples; true is full, false is none (plan/sample_order.h).
   plan::OrderOptions shuffle;
   bool drop_last = false;
   int virtual_shards = 0;  // See plan::DataPlanOptions.
-  int threads = 1;         // The number of prefetching threads; at 0 the caller loads.
-  // The number of batches that are ready or being loaded; at least one per thread.
-  int prefetch = 2;
+  // The number of prefetching threads; at 0 the caller loads. Tuned, it begins with 1.
+  int threads = kTuned;
+  // The number of batches that are ready or being loaded; at least one per thread. Tuned, it
+  // begins with 2.
+  int prefetch = kTuned;
+  // What tuning has found earlier, to begin with.
+  std::optional<data::LoaderSetting> start = {};
+  // The loaders of this host that divide its cores and memory, each for one replica.
+  int loaders_of_host = 1;
+  int compute_threads = 0;  // The threads of the replica that compute beside the loader's.
+  // Tuning keeps the batches of all loaders of the host in so many bytes; -1: a quarter of the
+  // memory that is free.
+  int64_t memory_bytes = -1;
   // Floating-point data and targets are converted to this type.
   at::ScalarType dtype = at::kFloat;
   // The time that next() waits for its batch. It has no effect with threads = 0.
   Milliseconds timeout{600'000};
+};
+
+// What a loader has chosen, and why it chooses no more.
+struct LoaderTuning {
+  data::LoaderSetting setting;  // Without threads: 0 threads.
+  double mean_threads = 0;      // Over the time of its batches.
+  bool tunes_threads = false, tunes_prefetch = false;
+  bool is_settled = true;
+  data::TunedBy reason = data::TunedBy::fixed;
 };
 
 // One thread at a time may use a loader. Its batches depend only on (options, source, rank, world
@@ -74,6 +97,7 @@ class Loader {
   double seconds_waited() const;
   // The work of the source's stages, or of the source as a whole.
   std::vector<data::StageUse> stage_use() const;
+  LoaderTuning tuning() const;
 
   // The threads read ahead every `batches`-th batch from now on, at least 1: the caller seeks
   // before each next(). A guess, which changes no batch.

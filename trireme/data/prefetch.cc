@@ -5,21 +5,34 @@
 
 namespace trireme::data {
 
-Prefetch::Prefetch(int threads, int rank, int world_size) {
-  for (int i = 0; i < threads; ++i) {
-    threads_.emplace_back([this, rank, world_size](const std::stop_token& stop) {
-      if (world_size > 1) set_thread_rank(rank, world_size);
-      work(stop);
+void Prefetch::set_threads(int threads) {
+  {
+    const std::lock_guard lock(mutex_);
+    active_ = threads;
+  }
+  for (int thread = static_cast<int>(threads_.size()); thread < threads; ++thread) {
+    threads_.emplace_back([this, thread](const std::stop_token& stop) {
+      if (world_size_ > 1) set_thread_rank(rank_, world_size_);
+      work(stop, thread);
     });
   }
+  changed_.notify_all();
+  resumed_.notify_all();
 }
 
-void Prefetch::work(const std::stop_token& stop) {
+void Prefetch::work(const std::stop_token& stop, int thread) {
   while (true) {
     Task task;
     {
       std::unique_lock lock(mutex_);
-      if (!changed_.wait(lock, stop, [this] { return !waiting_.empty(); })) return;
+      // Threads that are not active sleep apart, so that no task wakes them.
+      while (waiting_.empty() || thread >= active_) {
+        const bool is_active = thread < active_;
+        const auto has_changed = [&] {
+          return (thread < active_) != is_active || (is_active && !waiting_.empty());
+        };
+        if (!(is_active ? changed_ : resumed_).wait(lock, stop, has_changed)) return;
+      }
       task = std::move(waiting_.front());
       waiting_.pop_front();
     }

@@ -16,8 +16,14 @@ class Prefetch {
  public:
   using Task = std::packaged_task<Batch()>;
   // Log lines and errors of the threads carry `rank` of `world_size`.
-  Prefetch(int threads, int rank, int world_size);
+  Prefetch(int threads, int rank, int world_size) : rank_(rank), world_size_(world_size) {
+    set_threads(threads);
+  }
   ~Prefetch() { clear(); }
+
+  // The number of threads that take tasks from now on. Further ones end the tasks that they have,
+  // and sleep.
+  void set_threads(int threads);
 
   void add(Task task);
   size_t size() const { return window_.size(); }  // Tasks that were added and not yet taken.
@@ -28,12 +34,14 @@ class Prefetch {
   void clear();  // Drops all tasks. The result of a running task is lost.
 
  private:
-  void work(const std::stop_token& stop);
+  void work(const std::stop_token& stop, int thread);
 
+  const int rank_, world_size_;
   std::deque<std::future<Batch>> window_;
-  std::mutex mutex_;  // Guards waiting_.
-  std::condition_variable_any changed_;
+  std::mutex mutex_;  // Guards waiting_ and active_.
+  std::condition_variable_any changed_, resumed_;
   std::deque<Task> waiting_;
+  int active_ = 0;  // The threads in front of this one take tasks.
   // The last member: the threads end before the members that they use.
   std::vector<std::jthread> threads_;
 };

@@ -55,7 +55,8 @@ Sources record_sources(const Dataset& data) {
       .classes = parts.classes,
       .cache_dir = options.cache_dir,
       .disk_bytes = options.cache_bytes};
-  if (keeps_in_memory(options)) each.cache_budget = CacheBudget::of_process(most_in_memory(options));
+  if (keeps_in_memory(options))
+    each.cache_budget = CacheBudget::of_process(most_in_memory(options));
   PipelineOptions train = each, test = each;
   train.part = options.path;
   test.part = data.split.test.empty() ? options.test_path : options.path;

@@ -115,6 +115,8 @@ LoaderOptions loader_options_of(const TrainerOptions& options, int64_t batch) {
   loader.virtual_shards = options.virtual_shards;
   loader.threads = options.loader_threads;
   loader.prefetch = options.prefetch;
+  loader.compute_threads = std::max(1, options.threads);
+  loader.memory_bytes = options.input_bytes;
   loader.dtype = to_torch(options.dtype);
   return loader;
 }

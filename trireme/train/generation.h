@@ -34,6 +34,7 @@ class Generation {
   // Makes the loader of this replica's share.
   void load_from(std::shared_ptr<const Source> source, const LoaderOptions& options);
   Loader& loader() { return *loader_; }
+  bool has_loader() const { return loader_.has_value(); }
   // The samples of each share of a batch.
   std::vector<int64_t> shares_of(int64_t samples) const;
   // The plan of the engine and of the data.

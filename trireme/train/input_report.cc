@@ -2,6 +2,8 @@
 #include <ATen/ops/zeros.h>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <trireme/base/units.h>
 #include <trireme/train/input_report.h>
 #include <algorithm>
 #include <cmath>
@@ -9,7 +11,7 @@
 namespace trireme {
 namespace {
 
-constexpr double kWorthALine = 0.01, kWorthAdvice = 0.02, kBusy = 0.8;
+constexpr double kWorthALine = 0.01, kWorthAdvice = 0.02, kBusy = 0.8, kWorthACache = 0.3;
 
 Json stage_json(const data::StageUse& stage, double thread_seconds) {
   const double per_sample =
@@ -21,48 +23,100 @@ Json stage_json(const data::StageUse& stage, double thread_seconds) {
           {"busy_share", thread_seconds > 0 ? std::min(1.0, stage.seconds / thread_seconds) : 0}};
 }
 
+Json cache_json(const data::CacheUse& cache) {
+  return {{"place", cache.place},
+          {"bytes", cache.bytes},
+          {"limit", cache.limit},
+          {"samples", cache.samples},
+          {"full", cache.is_full}};
+}
+
+// A cache that saves only a small part of the work is no advice.
+Json advice_json(const data::CacheAdvice& advice, const Json& stages, int64_t memory) {
+  double work = 0;
+  for (const Json& stage : stages) work += stage.at("ms_per_sample").get<double>() * 1e-3;
+  if (advice.seconds < kWorthACache * work) return nullptr;
+  return {{"stage", advice.bytes <= memory ? "cache" : "cache(disk)"},
+          {"after", advice.after},
+          {"bytes", advice.bytes},
+          {"ms_per_sample", advice.seconds * 1e3}};
+}
+
+// What could be done about the threads; empty: nothing.
+std::string way_by_threads(const Json& input, double busy) {
+  const auto threads = input.at("threads").get<int64_t>();
+  const Json& tuned = input.at("tuned");
+  if (threads == 0) return "data.threads=auto";
+  if (!tuned.at("threads").get<bool>()) {
+    const auto ranks = std::ssize(input.at("waited_share_of_rank"));
+    if (busy >= kBusy)
+      return fmt::format("data.threads={}", threads / std::max<int64_t>(1, ranks) + 1);
+    return tuned.at("prefetch").get<bool>()
+               ? ""
+               : "data.prefetch, because the threads are not always busy";
+  }
+  const auto reason = tuned.at("reason").get<std::string>();
+  if (reason == "measuring") return "more steps, because threads are still being added";
+  if (reason == "memory") return "a larger data.memory_bytes for more threads";
+  if (reason == "cores") return "a cheaper stage, because no core is left for more threads";
+  return reason == "no_gain" ? "a cheaper stage, because more threads did not help" : "";
+}
+
 }  // namespace
 
 Json report_of_input(const InputOfRank& own, Group& group) {
   // Numbers of each rank, and sums over processes.
-  constexpr int64_t kOfRank = 2;
+  constexpr int64_t kOfRank = 5;
   const auto ranks = static_cast<int64_t>(group.size());
   int64_t stages = std::ssize(own.stages);
   at::Tensor most = at::zeros({1}, at::kLong);
   *most.mutable_data_ptr<int64_t>() = stages;
   group.all_reduce(most, ReduceOp::max);
   stages = *most.const_data_ptr<int64_t>();
-  const at::Tensor all = at::zeros({ranks * kOfRank + 2 * stages + 2}, at::kDouble);
+  const at::Tensor all = at::zeros({ranks * kOfRank + 2 * stages + 1}, at::kDouble);
   auto* const numbers = all.mutable_data_ptr<double>();
-  numbers[group.rank() * kOfRank] = own.waited;
-  numbers[group.rank() * kOfRank + 1] = own.step_seconds;
+  double* const mine = numbers + group.rank() * kOfRank;
+  mine[0] = own.waited, mine[1] = own.step_seconds, mine[2] = own.tuning.setting.threads;
+  mine[3] = own.tuning.setting.ahead, mine[4] = own.tuning.mean_threads;
   double* const sums = numbers + ranks * kOfRank;
   for (size_t i = 0; i < own.stages.size() && own.counts_process; ++i) {
     sums[2 * i] = own.stages[i].seconds;
     sums[2 * i + 1] = static_cast<double>(own.stages[i].samples);
   }
-  sums[2 * stages] = static_cast<double>(own.threads);
-  sums[2 * stages + 1] = own.counts_process ? static_cast<double>(own.skipped) : 0;
+  sums[2 * stages] = own.counts_process ? static_cast<double>(own.skipped) : 0;
   group.all_reduce(all);
 
-  Json shares = Json::array();
-  double largest = 0, step_seconds = 0;
+  Json input{{"waited_share", 0}, {"waited_share_of_rank", Json::array()},
+             {"threads", 0},      {"threads_of_rank", Json::array()},
+             {"prefetch", 0},     {"prefetch_of_rank", Json::array()}};
+  double largest = 0, thread_seconds = 0;
+  data::LoaderSetting found;
+  int64_t threads = 0;
   for (int64_t rank = 0; rank < ranks; ++rank) {
-    const double waited = numbers[rank * kOfRank], seconds = numbers[rank * kOfRank + 1];
-    const double share = seconds > 0 ? std::min(1.0, waited / seconds) : 0;
-    shares.push_back(share);
+    const double* const of_rank = numbers + rank * kOfRank;
+    const double share = of_rank[1] > 0 ? std::min(1.0, of_rank[0] / of_rank[1]) : 0;
+    const data::LoaderSetting setting{static_cast<int>(of_rank[2]), static_cast<int>(of_rank[3])};
+    input["waited_share_of_rank"].push_back(share);
+    input["threads_of_rank"].push_back(setting.threads);
+    input["prefetch_of_rank"].push_back(setting.ahead);
     largest = std::max(largest, share);
-    step_seconds = std::max(step_seconds, seconds);
+    threads += setting.threads;
+    found.threads = rank == 0 ? setting.threads : std::max(found.threads, setting.threads);
+    found.ahead = rank == 0 ? setting.ahead : std::max(found.ahead, setting.ahead);
+    // Without threads the ranks load by themselves.
+    thread_seconds += of_rank[1] * (setting.threads > 0 ? of_rank[4] : 1);
   }
-  Json input{{"waited_share", largest},
-             {"waited_share_of_rank", shares},
-             {"threads", std::llround(sums[2 * stages])},
-             {"skipped", std::llround(sums[2 * stages + 1])},
-             {"stages", Json::array()},
-             {"slowest_stage", nullptr}};
-  // Without threads the ranks load by themselves.
-  const double thread_seconds =
-      step_seconds * std::max(sums[2 * stages], static_cast<double>(ranks));
+  input["waited_share"] = largest;
+  input["threads"] = threads;
+  input["prefetch"] = found.ahead;
+  input["tuned"] = {{"threads", own.tuning.tunes_threads},
+                    {"prefetch", own.tuning.tunes_prefetch},
+                    {"settled", own.tuning.is_settled},
+                    {"reason", data::to_string(own.tuning.reason)},
+                    {"to_freeze", settings_of(found)}};
+  input["skipped"] = std::llround(sums[2 * stages]);
+  input["stages"] = Json::array();
+  input["slowest_stage"] = nullptr;
   double slowest = 0;
   for (int64_t i = 0; i < stages && i < std::ssize(own.stages); ++i) {
     const data::StageUse stage{own.stages[static_cast<size_t>(i)].name, sums[2 * i],
@@ -72,8 +126,17 @@ Json report_of_input(const InputOfRank& own, Group& group) {
     slowest = stage.seconds;
     input["slowest_stage"] = stage.name;
   }
+  input["cache"] = own.cache ? cache_json(*own.cache) : Json();
+  input["cache_advice"] = nullptr;
+  if (largest >= kWorthAdvice && group.rank() == 0 && own.advice)
+    if (const auto advice = own.advice())
+      input["cache_advice"] = advice_json(*advice, input["stages"], own.cache_bytes);
   input["line"] = line_of_input(input);
   return input;
+}
+
+std::string settings_of(const data::LoaderSetting& setting) {
+  return fmt::format("data.threads={} data.prefetch={}", setting.threads, setting.ahead);
 }
 
 std::string line_of_input(const Json& input) {
@@ -81,24 +144,25 @@ std::string line_of_input(const Json& input) {
   if (waited < kWorthALine) return "";
   std::string line = fmt::format("waited {:.1f} % of step time", waited * 100);
   if (!input.at("slowest_stage").is_string()) return line;
-  const auto name = input.at("slowest_stage").get<std::string>();
   const auto threads = input.at("threads").get<int64_t>();
   double busy = 0;
   for (const Json& stage : input.at("stages")) busy += stage.at("busy_share").get<double>();
-  line += fmt::format("; slowest stage {}", name);
+  line += fmt::format("; slowest stage {}", input.at("slowest_stage").get<std::string>());
   if (threads > 0)
     line += fmt::format(", {:.1f} of {} threads busy",
                         std::min(1.0, busy) * static_cast<double>(threads), threads);
   if (waited < kWorthAdvice) return line;
-  const auto ranks = std::ssize(input.at("waited_share_of_rank"));
-  const int64_t each = threads / std::max<int64_t>(1, ranks);
-  if (threads == 0)
-    line += ": data.threads=1";
-  else if (busy >= kBusy)
-    line += fmt::format(": data.threads={}, or a cheaper stage", each + 1);
-  else
-    line += ": data.prefetch, because the threads are not always busy";
-  return line;
+  std::vector<std::string> ways;
+  if (std::string way = way_by_threads(input, busy); !way.empty()) ways.push_back(std::move(way));
+  if (const Json& cache = input.at("cache_advice"); cache.is_object() && busy >= kBusy)
+    ways.push_back(fmt::format("{} behind {} ({})", cache.at("stage").get<std::string>(),
+                               cache.at("after").get<std::string>(),
+                               format_bytes(cache.at("bytes").get<int64_t>())));
+  if (const Json& cache = input.at("cache"); cache.is_object() && cache.at("full").get<bool>())
+    ways.push_back(fmt::format("a larger data.cache_bytes, because {} hold {} samples",
+                               format_bytes(cache.at("bytes").get<int64_t>()),
+                               cache.at("samples").get<int64_t>()));
+  return ways.empty() ? line : fmt::format("{}: {}", line, fmt::join(ways, ", or "));
 }
 
 }  // namespace trireme

@@ -2,8 +2,12 @@
 #pragma once
 #include <trireme/base/json.h>
 #include <trireme/comm/group.h>
+#include <trireme/data/loader.h>
 #include <trireme/data/source.h>
 #include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
 #include <vector>
 
 namespace trireme {
@@ -13,16 +17,25 @@ struct InputOfRank {
   double waited = 0, step_seconds = 0;  // The steps of this process, and their time without data.
   // The process has them in common; counts_process says which rank tells them.
   std::vector<data::StageUse> stages;
-  int64_t threads = 0;  // The loading threads of this rank.
+  LoaderTuning tuning;
   int64_t skipped = 0;  // The records that could not be read.
   bool counts_process = true;
+  std::optional<data::CacheUse> cache = {};
+  // The cache that is missing, and the memory that it could have. Rank 0 calls it if the ranks
+  // waited.
+  std::function<std::optional<data::CacheAdvice>()> advice = {};
+  int64_t cache_bytes = 0;
 };
 
-// COLLECTIVE. The same on every rank. All ranks have the same stages, or none.
+// COLLECTIVE. The same on every rank, except for the cache: rank 0 tells that of its host.
 Json report_of_input(const InputOfRank& own, Group& group);
 
-// "waited 3.1 % of step time; slowest stage decode, 2 of 2 threads busy: data.threads=3"; empty if
-// less than a hundredth was waited. `input` is a result of report_of_input().
+// "waited 3.1 % of step time; slowest stage decode, 2.0 of 2 threads busy: data.threads=3, or
+// cache behind decode (150.0 MB)"; empty if less than a hundredth was waited. `input` is a result
+// of report_of_input().
 std::string line_of_input(const Json& input);
+
+// "data.threads=3 data.prefetch=6": the settings that keep what was found.
+std::string settings_of(const data::LoaderSetting& setting);
 
 }  // namespace trireme

@@ -2,6 +2,7 @@
 #include <trireme/comm/dtype.h>
 #include <trireme/tensor/autocast.h>
 #include <trireme/train/evaluate.h>
+#include <trireme/train/input_report.h>
 #include <trireme/train/replica_check.h>
 #include <trireme/train/replica_run_impl.h>
 #include <algorithm>
@@ -27,6 +28,7 @@ void ReplicaRun::Impl::pass() {
   announce(pass, verdict.reason);
   if (!pass.outcome.updated || !replicas_differed()) after_pass(pass);
   keep_copies(pass);
+  announce_tuning();
   if (pass.outcome.regroup && !is_over()) standing_.enter(Standing::regrouping);
 }
 
@@ -236,6 +238,20 @@ void ReplicaRun::Impl::keep_copies(const Pass& pass) {
 void ReplicaRun::Impl::announce_saved() {
   if (is_over() && checkpoints_.wanted()) checkpoints_.wait_for_all();
   for (const std::string& path : checkpoints_.saver().saved(is_over())) listeners_.saved(path);
+}
+
+// Tells what the loader of rank 0 has chosen, once it has settled.
+void ReplicaRun::Impl::announce_tuning() {
+  const LoaderTuning tuning = generation_->loader().tuning();
+  const bool tunes = tuning.tunes_threads || tuning.tunes_prefetch;
+  if (!tunes || !tuning.is_settled || tuning.setting == told_tuning_ || group().rank() != 0)
+    return;
+  told_tuning_ = tuning.setting;
+  listeners_.tell(monitor::Message{
+      fmt::format("input: tuned to {}, which as settings keep it", settings_of(tuning.setting))});
+  listeners_.tell(monitor::ScalarRecord{
+      progress_.step,
+      {{"input/threads", tuning.setting.threads}, {"input/prefetch", tuning.setting.ahead}}});
 }
 
 }  // namespace trireme

@@ -73,6 +73,7 @@ void ReplicaRun::Impl::unbind() {
     standing_.leave();
   }
   checkpoints_.unbind();
+  if (generation_ && generation_->has_loader()) tuned_ = generation_->loader().tuning().setting;
   generation_.reset();
 }
 
@@ -226,7 +227,12 @@ EngineState ReplicaRun::Impl::whole_state() {
 bool ReplicaRun::Impl::resize() {
   const bool changes = resize_.set_workers(group().size(), progress_.step);
   progress_.resize = resize_.state();
-  generation_->load_from(setting_.train, loader_options_of(options_, resize_.batch()));
+  LoaderOptions loader = loader_options_of(options_, resize_.batch());
+  if (generation_->has_loader()) tuned_ = generation_->loader().tuning().setting;
+  loader.start = tuned_;
+  loader.loaders_of_host = std::max(1, world_.identity().local_workers) * options_.replicas;
+  generation_->load_from(setting_.train, loader);
+  if (!told_tuning_) told_tuning_ = generation_->loader().tuning().setting;
   // Virtual shards are cut by shard, and synchronised batch norms cover a whole pass.
   const bool is_cut_otherwise = options_.virtual_shards > 0 || options_.sync_batch_norm;
   generation_->passes =

@@ -95,6 +95,7 @@ struct ReplicaRun::Impl {
   void save_at_the_end();
   void save_slices();
   void announce_saved();
+  void announce_tuning();
   bool keeps_copies() const;
   void begin_copies();
   void finish_copies();
@@ -148,7 +149,9 @@ struct ReplicaRun::Impl {
   std::optional<Injector> injector_;  // Exists if faults are injected.
   // These live for a generation, or for the whole run if the job is not elastic.
   std::optional<Generation> generation_;
-  std::optional<RunState> kept_;           // Exists between two generations.
+  std::optional<RunState> kept_;                    // Exists between two generations.
+  std::optional<data::LoaderSetting> told_tuning_;  // What listeners know of the loader.
+  std::optional<data::LoaderSetting> tuned_;        // What the loader of an earlier one has found.
   NeighbourCopies copies_;                 // The messages under way are of one generation.
   int last_generation_ = -1;               // The last one that this replica came to.
   std::optional<std::vector<int>> place_;  // In a replica of the model that is divided.

@@ -3,6 +3,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <trireme/base/unix_time.h>
+#include <trireme/data/input_memory.h>
 #include <trireme/train/first_lines.h>
 #include <trireme/train/input_report.h>
 #include <trireme/train/parameter_hash.h>
@@ -169,13 +170,17 @@ void RunReport::add_process_totals(Group& group) {
 // Replicas of one process share a source, whose stages count once.
 void RunReport::add_input(Generation& generation) {
   const Loader& loader = generation.loader();
-  result_.report.input = report_of_input({.waited = waited_,
-                                          .step_seconds = result_.train_seconds,
-                                          .stages = loader.stage_use(),
-                                          .threads = setting_.options.loader_threads,
-                                          .skipped = setting_.train->bad_records(),
-                                          .counts_process = setting_.leads_worker},
-                                         generation.group());
+  result_.report.input = report_of_input(
+      {.waited = waited_,
+       .step_seconds = result_.train_seconds,
+       .stages = loader.stage_use(),
+       .tuning = loader.tuning(),
+       .skipped = setting_.train->bad_records(),
+       .counts_process = setting_.leads_worker,
+       .cache = setting_.train->cache_use(),
+       .advice = [&] { return setting_.train->cache_advice(); },
+       .cache_bytes = data::memory_of_caches(data::input_memory(setting_.options.input_bytes))},
+      generation.group());
 }
 
 // Returns the generations that the coordinator noted. A job that is not elastic has one.

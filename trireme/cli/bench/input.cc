@@ -11,6 +11,7 @@
 #include <trireme/run/config.h>
 #include <trireme/run/dataset.h>
 #include <trireme/train/generation.h>
+#include <trireme/train/input_report.h>
 #include <algorithm>
 #include <chrono>
 
@@ -22,7 +23,12 @@ double now_in_seconds() {
       .count();
 }
 
+// A loader that is tuned has so long to settle before it is measured.
+constexpr double kSecondsToSettle = 3;
+
 struct InputFigures {
+  double settling = 0;
+  LoaderTuning tuning;
   int64_t samples = 0, left_out = 0, bytes = 0, batches = 0;
   double seconds = 0;
   std::vector<data::StageUse> stages;
@@ -42,7 +48,10 @@ std::string form_of(const Batch& batch) {
 InputFigures measure_input(Loader& loader, double seconds) {
   InputFigures figures;
   figures.form = form_of(loader.next());  // The first batch starts the threads.
+  const double start = now_in_seconds();
+  while (!loader.tuning().is_settled && now_in_seconds() - start < kSecondsToSettle) loader.next();
   const double begin = now_in_seconds();
+  figures.settling = begin - start;
   while (figures.seconds < seconds) {
     const Batch batch = loader.next();
     figures.samples += batch.size();
@@ -52,10 +61,19 @@ InputFigures measure_input(Loader& loader, double seconds) {
     figures.seconds = now_in_seconds() - begin;
   }
   figures.stages = loader.stage_use();
+  figures.tuning = loader.tuning();
   return figures;
 }
 
-Json json_of(const InputFigures& figures, const LoaderOptions& options) {
+Json json_of(const InputFigures& figures, const LoaderOptions& options, const Source& source) {
+  const LoaderTuning& tuning = figures.tuning;
+  Json cache;
+  if (const auto use = source.cache_use())
+    cache = {{"place", use->place},
+             {"bytes", use->bytes},
+             {"limit", use->limit},
+             {"samples", use->samples},
+             {"full", use->is_full}};
   Json stages = Json::array();
   for (const auto& [name, seconds, samples] : figures.stages)
     stages.push_back(
@@ -69,7 +87,16 @@ Json json_of(const InputFigures& figures, const LoaderOptions& options) {
           {"left_out", figures.left_out},
           {"batches", figures.batches},
           {"batch", options.batch},
-          {"threads", options.threads},
+          {"threads", tuning.setting.threads},
+          {"prefetch", tuning.setting.ahead},
+          {"tuned",
+           {{"threads", tuning.tunes_threads},
+            {"prefetch", tuning.tunes_prefetch},
+            {"settled", tuning.is_settled},
+            {"reason", data::to_string(tuning.reason)},
+            {"seconds", figures.settling},
+            {"to_freeze", settings_of(tuning.setting)}}},
+          {"cache", cache},
           {"form", figures.form},
           {"stages", stages}};
 }
@@ -79,6 +106,10 @@ void print_input(const Json& figures) {
              monitor::rate_text(figures["samples_per_second"].get<double>()),
              figures["batch"].get<int64_t>(), figures["threads"].get<int>(),
              figures["form"].get<std::string>());
+  const Json& tuned = figures["tuned"];
+  if (tuned["threads"].get<bool>() || tuned["prefetch"].get<bool>())
+    fmt::print("  tuned in {:.1f} s; to keep it: {}\n", tuned["seconds"].get<double>(),
+               tuned["to_freeze"].get<std::string>());
   for (const Json& stage : figures["stages"])
     fmt::print("  {:<28} {:>10.4f} ms a sample\n", stage["name"].get<std::string>(),
                stage["ms_per_sample"].get<double>());
@@ -95,9 +126,11 @@ int bench_input(const InputArguments& arguments) {
   const data::Sources sources = data::make_sources(config.data.name, data);
   LoaderOptions options = loader_options_of(config.trainer, config.trainer.batch);
   options.shuffle = order_of(config, data);
+  options.memory_bytes = config.data.memory_bytes;
+  options.compute_threads = 0;  // There is no model.
   Loader loader(sources.train, options);
-  const Json figures =
-      json_of(measure_input(loader, static_cast<double>(arguments.seconds)), options);
+  const Json figures = json_of(measure_input(loader, static_cast<double>(arguments.seconds)),
+                               options, *sources.train);
   if (arguments.json)
     fmt::print("{}\n", figures.dump(2));
   else

@@ -12,10 +12,13 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 namespace trireme::data {
 namespace {
+
+constexpr int64_t kUnknownStamp = std::numeric_limits<int64_t>::min();
 
 CachedSample as_kept(Sample& sample, const std::string& target) {
   const images::Image& image = pixels_of(sample);
@@ -84,7 +87,11 @@ bool has_disk_for_caches(const std::filesystem::path& wish) {
 
 SampleCache::SampleCache(std::shared_ptr<const records::Reader> reader, const Program& program,
                          const PipelineOptions& options)
-    : reader_(std::move(reader)), program_(program), options_(options) {
+    : reader_(std::move(reader)),
+      program_(program),
+      options_(options),
+      stamps_(static_cast<size_t>(reader_->size())) {
+  for (std::atomic<int64_t>& stamp : stamps_) stamp = kUnknownStamp;
   const FieldChoice& fields = program.fields();
   for (const records::FieldSpec& field : reader_->fields())
     if (field.name == fields.target) target_ = field;
@@ -124,9 +131,18 @@ void SampleCache::open() const {
                             : CacheStore::in_memory(key_, reader_->size(), budget);
 }
 
+int64_t SampleCache::stamp_of(int64_t record) const {
+  std::atomic<int64_t>& known = stamps_[static_cast<size_t>(record)];
+  int64_t stamp = known.load(std::memory_order_relaxed);
+  if (stamp != kUnknownStamp) return stamp;
+  stamp = reader_->stamp(record);
+  known.store(stamp, std::memory_order_relaxed);
+  return stamp;
+}
+
 bool SampleCache::restore(int64_t record, Sample& sample) const {
   CachedSample kept;
-  if (!store().find(record, reader_->stamp(record), kept)) return false;
+  if (!store().find(record, stamp_of(record), kept)) return false;
   sample.planes = {};
   sample.flip_horizontally = sample.flip_vertically = false;
   sample.image.reshape(kept.height, kept.width, kept.channels);
@@ -141,7 +157,7 @@ bool SampleCache::restore(int64_t record, Sample& sample) const {
 }
 
 void SampleCache::keep(int64_t record, Sample& sample) const {
-  store().add(record, reader_->stamp(record), as_kept(sample, target_.name));
+  store().add(record, stamp_of(record), as_kept(sample, target_.name));
 }
 
 CacheUse SampleCache::use() const {

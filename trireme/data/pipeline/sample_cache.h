@@ -4,10 +4,13 @@
 #include <trireme/data/pipeline/cache_store.h>
 #include <trireme/data/pipeline/pipeline_source.h>
 #include <trireme/data/pipeline/program.h>
+#include <atomic>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace trireme::data {
 
@@ -28,12 +31,16 @@ class SampleCache {
  private:
   const std::shared_ptr<const records::Reader> reader_;
   records::FieldSpec target_;
+  // The stamp of a record as this process saw it first: to ask for the time of a file takes longer
+  // than to copy a small image.
+  int64_t stamp_of(int64_t record) const;
   void open() const;
   CacheStore& store() const;
 
   const Program& program_;
   const PipelineOptions& options_;
   std::string key_;
+  mutable std::vector<std::atomic<int64_t>> stamps_;
   mutable std::once_flag opened_;
   mutable std::string place_;
   mutable std::shared_ptr<CacheStore> store_;
