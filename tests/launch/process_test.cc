@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <trireme/base/error.h>
@@ -165,6 +166,28 @@ TEST(Descendants, EndsAProcessThatLeftItsGroup) {
   EXPECT_TRUE(is_alive(daemon));
   EXPECT_TRUE(descendants.end_all(Deadline::after(Milliseconds(5000))));
   EXPECT_FALSE(is_alive(daemon));
+}
+
+TEST(Descendants, LeavesAProcessAloneThatServesOtherJobsToo) {
+  pid_t server = -1;
+  {
+    const Descendants descendants;
+    {
+      ChildProcess child =
+          start_shell(fmt::format("{} setsid sleep 1000 & echo $!; wait", kOutlivesJob));
+      const int output = child.release_output();
+      server = std::stoi(first_line(output));
+      ASSERT_TRUE(becomes_true([&] { return ::getpgid(server) == server; }));
+      ::close(output);
+    }
+    EXPECT_TRUE(descendants.end_all(Deadline::after(Milliseconds(5000))));
+    EXPECT_TRUE(is_alive(server));
+    ::kill(server, SIGKILL);
+    EXPECT_TRUE(becomes_true([&] {
+      descendants.reap_ended({});
+      return ::kill(server, 0) != 0;
+    }));
+  }
 }
 
 TEST(Descendants, LeavesEarlierChildrenAlone) {

@@ -6,6 +6,7 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <string>
 #include <thread>
 
 namespace trireme::launch {
@@ -19,6 +20,14 @@ std::vector<pid_t> children_of_this_process() {
     for (pid_t child = 0; list >> child;) children.push_back(child);
   }
   return children;
+}
+
+// A process that has ended has no environment any more.
+bool outlives_job(pid_t process) {
+  std::ifstream environment("/proc/" + std::to_string(process) + "/environ");
+  for (std::string variable; std::getline(environment, variable, '\0');)
+    if (variable == kOutlivesJob) return true;
+  return false;
 }
 
 }  // namespace
@@ -36,6 +45,7 @@ std::vector<pid_t> Descendants::left_over() const {
   std::vector<pid_t> children = children_of_this_process();
   std::erase_if(children,
                 [&](pid_t child) { return std::ranges::count(earlier_children_, child) > 0; });
+  std::erase_if(children, outlives_job);
   return children;
 }
 

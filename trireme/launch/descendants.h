@@ -7,6 +7,10 @@
 
 namespace trireme::launch {
 
+// A variable in the environment of a process that a launcher leaves alone: it serves several jobs,
+// and ends by itself.
+inline constexpr const char* kOutlivesJob = "TRIREME_OUTLIVES_JOB=yes";
+
 // While this object lives, orphaned descendants of this process become its children
 // (PR_SET_CHILD_SUBREAPER).
 class Descendants {
@@ -19,8 +23,8 @@ class Descendants {
   // Reaps the children that have ended by themselves, except `workers`: their owner reaps them.
   void reap_ended(const std::vector<pid_t>& workers) const;
   // Kills and reaps every child that this process did not have at construction, and the processes
-  // that those leave behind. Call it when the workers have ended. Returns false if some of them
-  // still exist at the deadline (stuck in the kernel).
+  // that those leave behind, but for those with kOutlivesJob. Call it when the workers have ended.
+  // Returns false if some of them still exist at the deadline (stuck in the kernel).
   bool end_all(Deadline deadline) const;
 
  private:
