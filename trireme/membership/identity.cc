@@ -40,21 +40,22 @@ void let_workers_of_cluster_change(const Environment& environment, Identity& ide
 
 }  // namespace
 
-std::optional<std::string> token_from(const Environment& environment) {
-  const auto long_enough = [](std::string_view text, const std::string& where) {
+std::optional<std::string> token_from(const Environment& environment,
+                                      const std::string& variable) {
+  const auto long_enough = [&variable](std::string_view text, const std::string& where) {
     const std::string token(trimmed(text));
     if (token.size() >= kMinTokenBytes) return token;
     throw Error(ErrorCode::invalid_argument, "membership",
-                fmt::format("the job token in {} has {} bytes; it must have {} or more, or others "
-                            "can guess it",
-                            where, token.size(), kMinTokenBytes),
+                fmt::format("the {}token in {} has {} bytes; it must have {} or more, or "
+                            "others can guess it",
+                            variable == "TRIREME_JOB_TOKEN" ? "job " : "", where, token.size(),
+                            kMinTokenBytes),
                 "the output of `openssl rand -hex 32`, the same for all workers");
   };
-  if (const auto token = environment.get("TRIREME_JOB_TOKEN"))
-    return long_enough(*token, "TRIREME_JOB_TOKEN");
-  if (const auto path = environment.get("TRIREME_JOB_TOKEN_FILE"))
+  if (const auto token = environment.get(variable)) return long_enough(*token, variable);
+  if (const auto path = environment.get(variable + "_FILE"))
     return long_enough(read_secret_file(*path, Symlink::follow),
-                       fmt::format("the file {} (TRIREME_JOB_TOKEN_FILE)", *path));
+                       fmt::format("the file {} ({}_FILE)", *path, variable));
   return std::nullopt;
 }
 

@@ -86,9 +86,10 @@ struct Identity {
 Identity resolve_identity(const Environment& environment);
 
 // Returns TRIREME_JOB_TOKEN, or the content of TRIREME_JOB_TOKEN_FILE, without white space at its
-// ends. Throws Error(invalid_argument) if the token is shorter than 16 bytes, or others may read
-// the file.
-std::optional<std::string> token_from(const Environment& environment);
+// ends. `variable` may be another one, with its _FILE. Throws Error(invalid_argument) if the token
+// is shorter than 16 bytes, or others may read the file.
+std::optional<std::string> token_from(const Environment& environment,
+                                      const std::string& variable = "TRIREME_JOB_TOKEN");
 
 // Parses "MIN:MAX" workers. `where` names the option in messages. Throws Error(invalid_argument).
 Elastic parse_elastic(const std::string& text, const std::string& where);
