@@ -3,7 +3,10 @@
 #include <trireme/base/error.h>
 #include <trireme/cli/commands.h>
 #include <trireme/cli/data_files_commands.h>
+#include <trireme/cli/serve_arguments.h>
 #include <trireme/data/pipeline/stage.h>
+#include <trireme/net/message.h>
+#include <trireme/run/data_service.h>
 #include <trireme/train/ledger_audit.h>
 
 namespace trireme::cli {
@@ -19,6 +22,16 @@ int audit(const std::vector<std::string>& runs, bool json) {
   else
     fmt::print("{}", audit.describe());
   return audit.passed() ? kExitOk : kExitFailed;
+}
+
+// Checks what can be checked without LibTorch, and becomes the server.
+int serve_data(const ServeArguments& arguments) {
+  net::parse_endpoint(arguments.listen);
+  load_config(arguments.source);
+  data_token();
+  std::vector<std::string> words = arguments.words();
+  words.insert(words.begin(), "data-serve");
+  become("trireme-worker", std::move(words));
 }
 
 }  // namespace
@@ -37,6 +50,15 @@ void add_data(Command app) {
     fmt::print("{}", data::table_of_stages());
     return kExitOk;
   });
+  Command serve = command.subcommand(
+      "serve", "Make the samples of runs, on this host or another one (data.service: HOST:PORT)");
+  auto served = std::make_shared<ServeArguments>();
+  served->add_to(serve);
+  serve.examples({"trireme data serve images.yaml --listen 10.0.0.7:29600",
+                  "trireme train images.yaml --set data.service=10.0.0.7:29600"},
+                 "Both need the same secret: TRIREME_DATA_TOKEN, or a file with it in "
+                 "TRIREME_DATA_TOKEN_FILE. Press Ctrl-C to end.");
+  serve.action([served] { return serve_data(*served); });
   Command audit_command = command.subcommand(
       "audit",
       "Prove from a run's logs that each sample of each finished epoch was used exactly once");

@@ -4,6 +4,8 @@
 #include <trireme/cli/config_keys.h>
 #include <trireme/cli/plan_output.h>
 #include <trireme/data/kinds/record_set.h>
+#include <trireme/data/service/addresses.h>
+#include <trireme/run/data_service.h>
 #include <trireme/run/engine_plan.h>
 #include <trireme/run/places.h>
 #include <algorithm>
@@ -159,6 +161,7 @@ int show_plan(const PlanArguments& arguments, const MeasureModel& measure) {
     const auto [stages, test_stages] = data::stages_of(config.data);
     out["stages"] = data::to_json(stages);
     out["test_stages"] = data::to_json(test_stages);
+    out["data_service"] = data::service_addresses(config.data.service);
     out["world_size"] = strategy.world_size;
     out["batch"] = strategy.batch.to_json();
     for (const plan::ShardedBytes& bytes : bytes_of_stages(config, plan))
@@ -186,6 +189,8 @@ int show_plan(const PlanArguments& arguments, const MeasureModel& measure) {
   if (!stages.empty())
     fmt::print("stages: {}\nof evaluations: {}\n", data::describe(stages),
                data::describe(test_stages));
+  if (const std::string service = describe_data_service(config); !service.empty())
+    fmt::print("data service: {}\n", service);
   fmt::print("{}", dataset.about);
   fmt::print("batch: {}\n\n{}\n{}\n{}\n", strategy.batch.describe(), plan.mesh.describe(),
              data.describe(plan.replicas()), plan.describe());

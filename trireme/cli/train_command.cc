@@ -26,6 +26,7 @@
 #include <trireme/membership/token_file.h>
 #include <trireme/membership/units.h>
 #include <trireme/net/shared_memory.h>
+#include <trireme/run/data_service.h>
 #include <trireme/run/dataset.h>
 #include <trireme/run/places.h>
 #include <trireme/train/evaluation_curve.h>
@@ -150,6 +151,7 @@ int64_t check_model_and_data(const Config& config, int most) {
   if (!config.library.empty()) return std::max<int64_t>(0, config.trainer.steps);
   const Dataset data = read_data(config);
   models::parameter_shapes(model_for(config, data), data.input);
+  check_data_service(config, data);
   const plan::DataPlan plan = data_plan_of(config, data);
   if (most > 0 && config.trainer.resize.batch == "scale") {
     plan::DataPlanOptions largest = plan.options();

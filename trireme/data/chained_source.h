@@ -54,6 +54,7 @@ class RenumberedSource : public Source {
   bool mixes_batches() const override { return source_->mixes_batches(); }
   std::vector<data::StageUse> stage_use() const override { return source_->stage_use(); }
   int64_t bad_records() const override { return source_->bad_records(); }
+  std::optional<data::ServedCounts> served() const override { return source_->served(); }
 
  private:
   Draw renumbered(const Draw& draw) const { return {at(draw.index), draw.epoch, draw.seed}; }

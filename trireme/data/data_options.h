@@ -32,9 +32,9 @@ struct DataOptions {
   // -1: of cache(memory) three quarters of memory_bytes, of cache(disk) a quarter of the disk's
   // free space.
   int64_t cache_bytes = -1;
-  std::string cache_dir;   // Empty: a folder of the user's.
-  std::string download_dir;            // Empty: a folder of the user's.
-  int64_t download_bytes = -1;         // -1: half of the disk space that is free or taken by it.
+  std::string cache_dir;        // Empty: a folder of the user's.
+  std::string download_dir;     // Empty: a folder of the user's.
+  int64_t download_bytes = -1;  // -1: half of the disk space that is free or taken by it.
   Milliseconds download_timeout{30'000};
   int download_tries = 5;
   std::string delimiter;   // csv
@@ -46,6 +46,11 @@ struct DataOptions {
   std::string sources, weights_at;
   std::string when_exhausted = "repeat";  // stop, repeat, renormalise
   int64_t epoch_samples = -1;             // -1: as many as the sources have.
+
+  std::string service = "none";  // none, host, or addresses (service/addresses.h).
+  Milliseconds service_timeout{10'000};
+  int64_t service_bytes = -1;   // The samples that a server keeps; -1: an eighth of free memory.
+  int64_t service_threads = 0;  // Of the server of this host; 0: one for each core.
 };
 config::Rows rows_of(const DataOptions*);
 

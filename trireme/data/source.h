@@ -34,6 +34,10 @@ struct CacheAdvice {
   int64_t bytes = 0;   // For all samples.
   double seconds = 0;  // The work that it would save for each sample.
 };
+// The samples that came from a data service, and those that this process made instead.
+struct ServedCounts {
+  int64_t served = 0, made_here = 0;
+};
 }  // namespace data
 
 // Everything that a sample may depend on. Equal draws must give equal examples.
@@ -126,6 +130,8 @@ class Source {
   virtual std::optional<data::CacheAdvice> cache_advice() const { return {}; }
   // The samples that it has left out because their records could not be read.
   virtual int64_t bad_records() const { return 0; }
+  // Empty for a source that asks no data service.
+  virtual std::optional<data::ServedCounts> served() const { return std::nullopt; }
 };
 
 // Several samples of a source, one by one: what get_kept() returns. `none` gives a batch whose

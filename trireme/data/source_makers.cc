@@ -7,9 +7,9 @@
 #include <trireme/data/kinds/mixture_set.h>
 #include <trireme/data/kinds/record_set.h>
 #include <trireme/data/mixture_source.h>
-#include <trireme/data/packed_source.h>
-#include <trireme/data/pipeline/document_source.h>
-#include <trireme/data/pipeline/pipeline_source.h>
+#include <trireme/data/pipeline/record_pipelines.h>
+#include <trireme/data/service/addresses.h>
+#include <trireme/data/service/served_parts.h>
 #include <trireme/data/source_makers.h>
 #include <trireme/data/text_source.h>
 #include <map>
@@ -26,46 +26,11 @@ Sources image_sources(const Dataset& data) {
   return sources;
 }
 
-// The samples that the plan makes of a reader's records.
-std::shared_ptr<const Source> source_of(const std::shared_ptr<const records::Reader>& reader,
-                                        const SamplePlan& plan, const std::string& tokens,
-                                        PipelineOptions options) {
-  std::shared_ptr<const Source> source;
-  if (plan.packing) {
-    source = std::make_shared<PackedSource>(
-        std::make_shared<DocumentSource>(reader, tokens, plan.subset), plan.packing);
-  } else {
-    options.subset = plan.subset;
-    options.has_lengths = plan.has_lengths;
-    source = make_pipeline(reader, std::move(options));
-  }
-  if (source->size() == plan.samples) return source;
-  return std::make_shared<RenumberedSource>(
-      source, plan.samples, [numbers = std::make_shared<const SamplePlan>(plan)](int64_t sample) {
-        return numbers->number_of(sample);
-      });
-}
-
 Sources record_sources(const Dataset& data) {
-  const auto& parts = std::any_cast<const RecordParts&>(data.samples);
-  const DataOptions& options = parts.options;
-  PipelineOptions each{
-      .fields = {options.inputs, options.target, parts.is_padded},
-      .bad_records = {.skip = options.on_bad_record == "skip", .most = options.bad_records},
-      .classes = parts.classes,
-      .cache_dir = options.cache_dir,
-      .disk_bytes = options.cache_bytes};
-  if (keeps_in_memory(options))
-    each.cache_budget = CacheBudget::of_process(most_in_memory(options));
-  PipelineOptions train = each, test = each;
-  train.part = options.path;
-  test.part = data.split.test.empty() ? options.test_path : options.path;
-  train.stages = parts.train_stages, test.stages = parts.test_stages;
-  Sources sources{source_of(parts.train, parts.train_plan, parts.tokens, std::move(train)),
-                  nullptr};
-  if (data.test_samples > 0)
-    sources.test = source_of(parts.test, parts.test_plan, parts.tokens, std::move(test));
-  return sources;
+  const DataOptions& options = std::any_cast<const RecordParts&>(data.samples).options;
+  if (!service_addresses(options.service).empty()) return served_sources(data, options);
+  RecordPipelines own = record_pipelines(data);
+  return {std::move(own.train), std::move(own.test)};
 }
 
 Sources mixture_sources(const Dataset& data) {

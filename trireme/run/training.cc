@@ -15,6 +15,7 @@
 #include <trireme/parallel/load_weights.h>
 #include <trireme/parallel/optimizer.h>
 #include <trireme/parallel/servers/tables/model_tables.h>
+#include <trireme/run/data_service.h>
 #include <trireme/run/dataset.h>
 #include <trireme/run/model_library.h>
 #include <trireme/run/places.h>
@@ -96,6 +97,7 @@ models::InputSpec add_data_and_model(Training& training, const Config& config) {
   }
   training.options.ps = servers_for(config);
   training.options.shuffle = order_of(config, data);
+  use_data_service(config);
   data::Sources sources = data::make_sources(config.data.name, data);
   training.train = std::move(sources.train);
   training.test = std::move(sources.test);

@@ -73,7 +73,7 @@ Json report_of_input(const InputOfRank& own, Group& group) {
   *most.mutable_data_ptr<int64_t>() = stages;
   group.all_reduce(most, ReduceOp::max);
   stages = *most.const_data_ptr<int64_t>();
-  const at::Tensor all = at::zeros({ranks * kOfRank + 2 * stages + 1}, at::kDouble);
+  const at::Tensor all = at::zeros({ranks * kOfRank + 2 * stages + 3}, at::kDouble);
   auto* const numbers = all.mutable_data_ptr<double>();
   double* const mine = numbers + group.rank() * kOfRank;
   mine[0] = own.waited, mine[1] = own.step_seconds, mine[2] = own.tuning.setting.threads;
@@ -84,6 +84,10 @@ Json report_of_input(const InputOfRank& own, Group& group) {
     sums[2 * i + 1] = static_cast<double>(own.stages[i].samples);
   }
   sums[2 * stages] = own.counts_process ? static_cast<double>(own.skipped) : 0;
+  if (own.counts_process && own.served) {
+    sums[2 * stages + 1] = static_cast<double>(own.served->served);
+    sums[2 * stages + 2] = static_cast<double>(own.served->made_here);
+  }
   group.all_reduce(all);
 
   Json input{{"waited_share", 0}, {"waited_share_of_rank", Json::array()},
@@ -115,6 +119,10 @@ Json report_of_input(const InputOfRank& own, Group& group) {
                     {"reason", data::to_string(own.tuning.reason)},
                     {"to_freeze", settings_of(found)}};
   input["skipped"] = std::llround(sums[2 * stages]);
+  if (own.served) {
+    input["served"] = std::llround(sums[2 * stages + 1]);
+    input["made_here"] = std::llround(sums[2 * stages + 2]);
+  }
   input["stages"] = Json::array();
   input["slowest_stage"] = nullptr;
   double slowest = 0;
@@ -139,10 +147,22 @@ std::string settings_of(const data::LoaderSetting& setting) {
   return fmt::format("data.threads={} data.prefetch={}", setting.threads, setting.ahead);
 }
 
+namespace {
+
+std::string line_of_service(const Json& input) {
+  if (!input.contains("served")) return "";
+  const auto made_here = input.at("made_here").get<int64_t>();
+  std::string line = fmt::format("{} samples from the data service", input.at("served").dump());
+  return made_here > 0 ? fmt::format("{}, {} made here", line, made_here) : line;
+}
+
+}  // namespace
+
 std::string line_of_input(const Json& input) {
   const double waited = input.at("waited_share").get<double>();
-  if (waited < kWorthALine) return "";
-  std::string line = fmt::format("waited {:.1f} % of step time", waited * 100);
+  std::string line = line_of_service(input);
+  if (waited < kWorthALine) return line;
+  line += fmt::format("{}waited {:.1f} % of step time", line.empty() ? "" : "; ", waited * 100);
   if (!input.at("slowest_stage").is_string()) return line;
   const auto threads = input.at("threads").get<int64_t>();
   double busy = 0;

@@ -25,6 +25,8 @@ struct InputOfRank {
   // waited.
   std::function<std::optional<data::CacheAdvice>()> advice = {};
   int64_t cache_bytes = 0;
+  // With a data service: the samples that it gave, and those that this process made.
+  std::optional<data::ServedCounts> served = {};
 };
 
 // COLLECTIVE. The same on every rank, except for the cache: rank 0 tells that of its host.

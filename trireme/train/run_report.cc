@@ -179,7 +179,8 @@ void RunReport::add_input(Generation& generation) {
        .counts_process = setting_.leads_worker,
        .cache = setting_.train->cache_use(),
        .advice = [&] { return setting_.train->cache_advice(); },
-       .cache_bytes = data::memory_of_caches(data::input_memory(setting_.options.input_bytes))},
+       .cache_bytes = data::memory_of_caches(data::input_memory(setting_.options.input_bytes)),
+       .served = setting_.train->served()},
       generation.group());
 }
 

@@ -9,6 +9,7 @@
 #include <trireme/data/source_makers.h>
 #include <trireme/monitor/text.h>
 #include <trireme/run/config.h>
+#include <trireme/run/data_service.h>
 #include <trireme/run/dataset.h>
 #include <trireme/train/generation.h>
 #include <trireme/train/input_report.h>
@@ -123,6 +124,7 @@ int bench_input(const InputArguments& arguments) {
   const Config config = load_config(arguments.source);
   check(config);
   const Dataset data = read_data(config);
+  use_data_service(config);
   const data::Sources sources = data::make_sources(config.data.name, data);
   LoaderOptions options = loader_options_of(config.trainer, config.trainer.batch);
   options.shuffle = order_of(config, data);

@@ -7,5 +7,6 @@ namespace trireme::cli {
 void add_worker_train(Command app);
 void add_worker_plan(Command app);
 void add_worker_doctor(Command app);
+void add_worker_data(Command app);
 
 }  // namespace trireme::cli

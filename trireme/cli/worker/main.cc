@@ -8,5 +8,6 @@ int main(int argc, char** argv) {
                                      trireme::cli::add_worker_train(app);
                                      trireme::cli::add_worker_plan(app);
                                      trireme::cli::add_worker_doctor(app);
+                                     trireme::cli::add_worker_data(app);
                                    });
 }

@@ -6,6 +6,7 @@
 #include <trireme/data/kinds/mixture_options.h>
 #include <trireme/data/kinds/mixture_set.h>
 #include <trireme/data/pipeline/stage.h>
+#include <trireme/data/service/addresses.h>
 #include <algorithm>
 #include <string_view>
 #include <utility>
@@ -81,6 +82,11 @@ void check_mixture_set(const DataOptions& options) {
     with_source(source.name, [&] {
       if (const auto kind = find_kind(source.options.name); kind->check)
         kind->check(source.options);
+      // A mixture asks its sources for one sample after the other.
+      if (!service_addresses(source.options.service).empty())
+        throw Error(ErrorCode::unsupported, "data",
+                    "data.service makes the samples of one data set, and not of a mixture's",
+                    "no data.service in data.sources");
       return 0;
     });
 }

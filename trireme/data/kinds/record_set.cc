@@ -6,6 +6,7 @@
 #include <trireme/data/kinds/record_set.h>
 #include <trireme/data/pipeline/numbers.h>
 #include <trireme/data/pipeline/sample_shape.h>
+#include <trireme/data/service/addresses.h>
 #include <trireme/records/open.h>
 #include <algorithm>
 #include <utility>
@@ -17,9 +18,10 @@ namespace {
 constexpr std::string_view kHidden[] = {"lines"};
 // Keys of all these kinds, and those that set an option of a format.
 constexpr std::string_view kCommonKeys[] = {
-    "data.test_path", "data.stages",        "data.test_stages", "data.inputs",
-    "data.target",    "data.on_bad_record", "data.bad_records", "data.cache_bytes",
-    "data.cache_dir", "data.classes",       "data.split_seed"};
+    "data.test_path",       "data.stages",        "data.test_stages",    "data.inputs",
+    "data.target",          "data.on_bad_record", "data.bad_records",    "data.cache_bytes",
+    "data.cache_dir",       "data.classes",       "data.split_seed",     "data.service",
+    "data.service_timeout", "data.service_bytes", "data.service_threads"};
 constexpr std::pair<std::string_view, std::string_view> kOptionKeys[] = {
     {"delimiter", "data.delimiter"},
     {"header", "data.header"},
@@ -345,6 +347,7 @@ void check_record_set(const DataOptions& options) {
         fmt::format("data.path: {}", records::find_format(options.name).path));
   parse_stages("data.stages", options.stages);
   parse_stages("data.test_stages", options.test_stages);
+  service_addresses(options.service);
   if (options.memory_bytes >= 0 && options.cache_bytes > options.memory_bytes &&
       keeps_in_memory(options))
     throw Error(

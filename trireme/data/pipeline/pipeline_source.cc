@@ -9,6 +9,7 @@
 #include <trireme/base/log.h>
 #include <trireme/data/pipeline/batch_mix.h>
 #include <trireme/data/pipeline/batch_rows.h>
+#include <trireme/data/pipeline/mixed_source.h>
 #include <trireme/data/pipeline/pipeline_source.h>
 #include <trireme/data/pipeline/program.h>
 #include <trireme/data/pipeline/sample_cache.h>
@@ -53,8 +54,7 @@ class PipelineSource : public Source {
       : reader_(std::move(reader)),
         options_(std::move(options)),
         program_(options_.stages, choose_fields(reader_->fields(), options_.fields)),
-        padding_(padding_of_targets()),
-        mix_(program_.batch_stages(), options_.classes) {
+        padding_(padding_of_targets()) {
     has_filter_ = find_stage(options_.stages, "filter");
     has_map_ = find_stage(options_.stages, "map") || find_stage(options_.stages, "random_map");
     if (program_.cached_stages())
@@ -98,11 +98,7 @@ class PipelineSource : public Source {
   Example get_batch(const Draws& draws) const override {
     std::vector<size_t> left_out;
     Example batch = get_kept(draws, left_out);
-    if (!left_out.empty())
-      throw Error(ErrorCode::invalid_argument, "data",
-                  fmt::format("sample {} is left out, and get_batch() gives all samples",
-                              draws.indices[left_out[0]]),
-                  "get_kept()");
+    require_all(draws, left_out);
     return batch;
   }
 
@@ -123,16 +119,12 @@ class PipelineSource : public Source {
   std::optional<CacheAdvice> cache_advice() const override {
     return advice_of_cache(*reader_, program_.fields(), options_);
   }
-  bool mixes_batches() const override { return !mix_.empty(); }
-
   bool leaves_out() const override { return has_filter_ || options_.bad_records.skip; }
 
   Example get_kept(const Draws& draws, std::vector<size_t>& left_out) const override {
-    if (mix_.empty()) return load(draws, nullptr, left_out);
-    return mix_.run(draws, left_out, [this](const Draws& which, std::vector<size_t>& out) {
-      return load(which, nullptr, out);
-    });
+    return load(draws, nullptr, left_out);
   }
+  const Stages& batch_stages() const { return program_.batch_stages(); }
 
  private:
   int64_t record_of(int64_t index) const {
@@ -341,7 +333,6 @@ class PipelineSource : public Source {
   const PipelineOptions options_;
   const Program program_;
   const std::optional<PadOptions> padding_;
-  const BatchMix mix_;
   bool has_filter_ = false;
   bool has_map_ = false;  // A function may change the length of a sample.
   std::unique_ptr<const SampleCache> cache_;
@@ -357,7 +348,12 @@ std::shared_ptr<const Source> make_pipeline(std::shared_ptr<const records::Reade
                                             PipelineOptions options) {
   const FieldChoice fields = choose_fields(reader->fields(), options.fields);
   check_forms(kKey, options.stages, first_form(fields, options.stages));
-  return std::make_shared<PipelineSource>(std::move(reader), std::move(options));
+  const int64_t classes = options.classes;
+  const auto wrap = std::move(options.wrap);
+  const auto samples = std::make_shared<PipelineSource>(std::move(reader), std::move(options));
+  BatchMix mix(samples->batch_stages(), classes);
+  std::shared_ptr<const Source> source = wrap ? wrap(samples) : samples;
+  return mix.empty() ? source : mix_source(std::move(source), std::move(mix));
 }
 
 }  // namespace trireme::data

@@ -7,6 +7,7 @@
 #include <trireme/records/record.h>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -37,6 +38,8 @@ struct PipelineOptions {
   std::filesystem::path cache_dir = {};
   int64_t disk_bytes = -1;
   std::string part = {};  // A text that differs if the files are those of another part.
+  // Stands between the samples and the stages that mix those of a batch, if it is given.
+  std::function<std::shared_ptr<const Source>(std::shared_ptr<const Source>)> wrap = {};
 };
 
 // Throws Error(invalid_argument) as check_forms() and choose_fields() do. All sources of a reader

@@ -1,0 +1,318 @@
+#include <ATen/core/Tensor.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <trireme/data/loader.h>
+#include <trireme/data/pipeline/mixed_source.h>
+#include <trireme/data/service/host_server.h>
+#include <trireme/data/service/host_socket.h>
+#include <unistd.h>
+#include <latch>
+
+#include "../base/expect_error.h"
+#include "service.h"
+
+namespace trireme::data {
+namespace service_tests {
+
+using testing::HasSubstr;
+
+constexpr const char* kStages = "random_crop(12) | flip | colour_jitter(0.2) | normalise";
+
+void expect_same_batches(const Source& one, const Source& other, int64_t batches = 6) {
+  for (int64_t i = 0; i < batches; ++i) {
+    Draws draws({i, i + 7, 3, 2 * i}, i / 2, 9);
+    draws.consumed = 4 * i;
+    // As a source that asks under other numbers does.
+    if (i % 2 == 1 && !one.mixes_batches()) draws.seeds = {7, 8, 9, static_cast<uint64_t>(i)};
+    std::vector<size_t> left_out, left_out_too;
+    const Example a = one.get_kept(draws, left_out), b = other.get_kept(draws, left_out_too);
+    EXPECT_TRUE(a.data.equal(b.data));
+    EXPECT_TRUE(a.target.equal(b.target));
+    EXPECT_EQ(left_out, left_out_too);
+  }
+}
+
+void wait_for(const std::function<bool()>& holds) {
+  const Deadline deadline = Deadline::after(Milliseconds(60'000));
+  while (!holds() && !deadline.expired()) std::this_thread::sleep_for(Milliseconds(5));
+  ASSERT_TRUE(holds());
+}
+
+std::string address_of(const SampleServer& server) { return server.endpoint().describe(); }
+
+TEST(DataService, ServedSamplesAreThoseThatTheWorkerWouldMake) {
+  const auto plain = made_images(kStages, 40);
+  const auto server = serve(made_images(kStages, 40), kStages);
+  const auto source = served(asks(address_of(*server)), kStages, made_images(kStages, 40));
+  expect_same_batches(*source, *plain);
+  EXPECT_EQ(source->served()->served, 24);
+  EXPECT_EQ(source->served()->made_here, 0);
+  EXPECT_EQ(source->stage_use().back().name, "service");
+  EXPECT_FALSE(plain->served());
+}
+
+TEST(DataService, TwoJobsInStepShareTheWork) {
+  const auto server = serve(made_images(kStages, 40), kStages);
+  std::vector<std::jthread> jobs;
+  for (int job = 0; job < 2; ++job)
+    jobs.emplace_back([&] {
+      const auto source = served(asks(address_of(*server)), kStages, made_images(kStages, 40));
+      for (int64_t i = 0; i < 20; ++i) source->get_batch(Draws({2 * i, 2 * i + 1}, 1, 3));
+    });
+  jobs.clear();
+  wait_for([&] { return server->use().served == 86; });
+  EXPECT_EQ(server->use().asked, 86);  // 40 samples of each job, and three that prove it.
+  EXPECT_EQ(server->use().made, 43);
+}
+
+TEST(DataService, TheWorkerMixesTheSamplesOfABatch) {
+  const std::string mixed = std::string(kStages) + " | mixup(0.4) | cutmix";
+  const auto server = serve(made_images(kStages, 40), kStages);
+  const auto options = asks(address_of(*server));
+  PipelineOptions wrapped;
+  wrapped.wrap = [&](std::shared_ptr<const Source> samples) {
+    return served(options, kStages, std::move(samples));
+  };
+  const auto source = made_images(mixed, 40, wrapped);
+  EXPECT_TRUE(source->mixes_batches());
+  expect_same_batches(*source, *made_images(mixed, 40));
+  EXPECT_EQ(source->served()->made_here, 0);
+}
+
+TEST(DataService, TheWorkerMakesTheSamplesOfALostServer) {
+  const auto plain = made_images(kStages, 40);
+  auto server = serve(made_images(kStages, 40), kStages);
+  const int port = server->endpoint().port;
+  const auto source = served(asks(address_of(*server)), kStages, made_images(kStages, 40));
+  expect_same_batches(*source, *plain, 2);
+  server.reset();
+  expect_same_batches(*source, *plain);
+  EXPECT_EQ(source->served()->served, 8);
+  EXPECT_EQ(source->served()->made_here, 24);
+  server = serve(made_images(kStages, 40), kStages, port);
+  wait_for([&] {
+    source->get_batch({1});
+    return source->served()->served > 8;
+  });
+  expect_same_batches(*source, *plain);
+}
+
+// Its get_kept() waits while the gate is closed.
+class GatedSource : public Source {
+ public:
+  explicit GatedSource(std::shared_ptr<const Source> inner) : inner_(std::move(inner)) {}
+  int64_t size() const override { return inner_->size(); }
+  Example get(const Draw& draw) const override { return inner_->get(draw); }
+  Example get_kept(const Draws& draws, std::vector<size_t>& left_out) const override {
+    while (closed) std::this_thread::sleep_for(Milliseconds(2));
+    return inner_->get_kept(draws, left_out);
+  }
+  std::atomic<bool> closed{false};
+
+ private:
+  const std::shared_ptr<const Source> inner_;
+};
+
+TEST(DataService, TheWorkerMakesTheSamplesOfASlowServer) {
+  const auto gated = std::make_shared<GatedSource>(made_images(kStages, 40));
+  const auto server = serve(gated, kStages);
+  const auto source = served(asks(address_of(*server), 1500), kStages, made_images(kStages, 40));
+  gated->closed = true;
+  expect_same_batches(*source, *made_images(kStages, 40), 4);
+  EXPECT_EQ(source->served()->made_here, 16);
+  gated->closed = false;
+  wait_for([&] {
+    source->get_batch({1});
+    return source->served()->served > 0;
+  });
+}
+
+TEST(DataService, SeveralServersShareTheBatchesAndStandInForEachOther) {
+  const auto plain = made_images(kStages, 40);
+  auto one = serve(made_images(kStages, 40), kStages);
+  auto two = serve(made_images(kStages, 40), kStages);
+  const auto source =
+      served(asks(address_of(*one) + "," + address_of(*two)), kStages, made_images(kStages, 40));
+  expect_same_batches(*source, *plain, 12);
+  EXPECT_GT(one->use().asked, 3);
+  EXPECT_GT(two->use().asked, 3);
+  one.reset();
+  expect_same_batches(*source, *plain, 12);
+  EXPECT_EQ(source->served()->made_here, 0);
+}
+
+TEST(DataService, AServerWithOtherSamplesIsRefused) {
+  const auto server = serve(made_images(kStages, 40), kStages);
+  const auto options = asks(address_of(*server));
+  EXPECT_THAT(message_of(ErrorCode::invalid_argument,
+                         [&] { served(options, "flip", made_images("flip", 40)); }),
+              AllOf(HasSubstr("the stages: \"flip\" here"), HasSubstr("random_crop(12)")));
+  // The same facts, and another sample.
+  EXPECT_THAT(message_of(ErrorCode::invalid_argument,
+                         [&] { served(options, kStages, made_images("normalise(0.1)", 40)); }),
+              HasSubstr("makes another sample of the same records"));
+}
+
+TEST(DataService, AnotherSecretIsRefused) {
+  const auto server = serve(made_images(kStages, 40), kStages);
+  const auto options = asks(address_of(*server));
+  set_service_hooks({.token = [] { return std::string("another secret of 16 bytes"); }});
+  EXPECT_THAT(message_of(ErrorCode::invalid_argument,
+                         [&] { served(options, kStages, made_images(kStages, 40)); }),
+              AllOf(HasSubstr("another secret"), HasSubstr("TRIREME_DATA_TOKEN")));
+}
+
+TEST(DataService, DamagedRecordsAreCountedInTheWorker) {
+  const auto images = std::make_shared<MadeImages>(20, 4, 4);
+  images->damaged = {3, 5};
+  const auto make = [&] { return make_pipeline(images, {.bad_records = {.skip = true}}); };
+  const auto server = serve(make(), "");
+  const auto source = served(asks(address_of(*server)), "", make(), true);
+  std::vector<size_t> left_out;
+  for (int times = 0; times < 2; ++times)
+    EXPECT_EQ(source->get_kept({2, 3, 4, 5}, left_out).data.size(0), 2);
+  EXPECT_EQ(left_out, (std::vector<size_t>{1, 3, 1, 3}));
+  EXPECT_EQ(source->bad_records(), 2);
+  EXPECT_EQ(source->served()->served, 8);
+  // Nothing is left of this batch, and the worker finds the form of its tensors.
+  EXPECT_EQ(source->get_kept({3, 5}, left_out).data.size(0), 0);
+}
+
+TEST(DataService, ARecordThatStopsTheRunStopsItWithAService) {
+  const auto images = std::make_shared<MadeImages>(20, 4, 4);
+  images->damaged = {3};
+  const auto server = serve(make_pipeline(images, {}), "");
+  const auto source = served(asks(address_of(*server)), "", make_pipeline(images, {}));
+  EXPECT_THAT(message_of(ErrorCode::corrupt, [&] { source->get_batch({2, 3}); }),
+              HasSubstr("made.bin, record 3"));
+}
+
+TEST(DataService, RequestsAreCheckedBeforeAnythingIsMade) {
+  const auto server = serve(made_images("", 20), "");
+  net::ChannelOptions channel;
+  channel.service = kServiceName;
+  net::RequestClient client(server->endpoint(), kSecret, Deadline::after(Milliseconds(20'000)),
+                            channel);
+  const auto refused = [&](const Json& request, const std::string& part) {
+    const auto message = message_of(ErrorCode::invalid_argument, [&] {
+      client.call({.header = request.dump()}, net::Places{},
+                  Deadline::after(Milliseconds(20'000)));
+    });
+    EXPECT_THAT(message, HasSubstr(part));
+  };
+  const Json good = {
+      {"op", "get"}, {"part", "digest of "}, {"epoch", 0}, {"seed", 1}, {"indices", {0}}};
+  const auto with = [&](const char* key, const Json& value) {
+    Json changed = good;
+    changed[key] = value;
+    return changed;
+  };
+  refused(with("indices", {20}), "sample 20 is outside 0..19");
+  refused(with("indices", {-1}), "sample -1 is outside");
+  refused(with("indices", Json::array()), "a request for 0 samples");
+  refused(with("indices", std::vector<int>(65537, 0)), "a request for 65537 samples");
+  refused(with("indices", "all"), "none of the data service");
+  refused(with("epoch", "x"), "none of the data service");
+  refused(with("part", "of another"), "other data");
+  refused(with("seeds", {1, 2}), "2 seeds for 1 samples");
+  refused(Json{{"op", "get"}}, "none of the data service");
+  refused(Json("text"), "none of the data service");
+  EXPECT_EQ(server->use().asked, 0);
+  EXPECT_FALSE(client.is_lost());
+}
+
+// The server of a host in a thread of this process.
+class HostInThread {
+ public:
+  explicit HostInThread(std::string problem = "") : problem_(std::move(problem)) {
+    set_service_hooks({.token = {}, .start_host = [this](int listener) { start(listener); }});
+  }
+  void start(int listener) {
+    ++started;
+    threads_.emplace_back([this, socket = ::dup(listener)] {
+      run_host_server(
+          Descriptor(socket),
+          [this](SampleServerOptions& options) {
+            options.threads = 2;
+            if (!problem_.empty()) throw std::runtime_error(problem_);
+            return std::vector<ServedPart>{{facts_for(kStages, 40), made_images(kStages, 40)}};
+          },
+          [this] { return stops.load(); }, Milliseconds(50));
+      ++ended;
+    });
+  }
+  std::atomic<int> started{0}, ended{0};
+  std::atomic<bool> stops{false};
+
+ private:
+  const std::string problem_;
+  std::vector<std::jthread> threads_;
+};
+
+TEST(HostService, ProcessesOfAHostHaveOneServerThatEndsWithThem) {
+  HostInThread host;
+  DataOptions options;
+  options.service = "host";
+  std::atomic<int> served_samples{0};
+  {
+    std::latch all_asked(4);
+    std::vector<std::jthread> workers;
+    for (int worker = 0; worker < 4; ++worker)
+      workers.emplace_back([&] {
+        const auto source = served(options, kStages, made_images(kStages, 40));
+        expect_same_batches(*source, *made_images(kStages, 40));
+        served_samples += static_cast<int>(source->served()->served);
+        all_asked.arrive_and_wait();
+      });
+  }
+  EXPECT_EQ(served_samples, 4 * 24);
+  EXPECT_EQ(host.started, 1);
+  wait_for([&] { return host.ended == 1; });
+  // The name is free again.
+  const auto source = served(options, kStages, made_images(kStages, 40));
+  expect_same_batches(*source, *made_images(kStages, 40), 1);
+  EXPECT_EQ(host.started, 2);
+}
+
+TEST(HostService, AServerThatEndsIsReplaced) {
+  HostInThread host;
+  DataOptions options;
+  options.service = "host";
+  const auto source = served(options, kStages, made_images(kStages, 40));
+  host.stops = true;
+  wait_for([&] { return host.ended == 1; });
+  expect_same_batches(*source, *made_images(kStages, 40));
+  host.stops = false;
+  const int64_t before = source->served()->served;
+  wait_for([&] {
+    source->get_batch({1});
+    return source->served()->served > before;
+  });
+  EXPECT_GE(host.started, 2);
+}
+
+TEST(HostService, TheReasonWhyItCannotMakeSamplesReachesTheWorker) {
+  HostInThread host("no function \"brighter\" is registered");
+  DataOptions options;
+  options.service = "host";
+  EXPECT_THAT(message_of(ErrorCode::invalid_argument,
+                         [&] { served(options, kStages, made_images(kStages, 40)); }),
+              HasSubstr("no function \"brighter\" is registered"));
+}
+
+TEST(HostService, ANameIsFreedWithItsSocket) {
+  const std::string name = host_service_name("0123456789") + std::to_string(::getpid());
+  auto first = claim_host_name(name);
+  ASSERT_TRUE(first);
+  EXPECT_FALSE(claim_host_name(name));
+  auto line = call_host_name(name);
+  ASSERT_TRUE(line);
+  first.reset();
+  EXPECT_FALSE(receive_greeting(line->get(), Deadline::after(Milliseconds(10'000))));
+  EXPECT_FALSE(call_host_name(name));
+  EXPECT_TRUE(claim_host_name(name));
+}
+
+}  // namespace service_tests
+}  // namespace trireme::data

@@ -1,0 +1,110 @@
+#include <trireme/data/service/facts.h>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <trireme/base/built_with.h>
+#include <trireme/base/error.h>
+#include <trireme/base/hash.h>
+#include <trireme/base/version.h>
+#include <trireme/data/kinds/record_set.h>
+#include <trireme/data/pipeline/field_choice.h>
+#include <algorithm>
+#include <any>
+
+namespace trireme::data {
+namespace {
+
+constexpr size_t kLongestShown = 200;
+
+Stages stages_of_samples(const Stages& all) {
+  Stages own;
+  for (const Stage& stage : all)
+    if (!stage.form->is_of_batch) own.push_back(stage);
+  return own;
+}
+
+// Packs and padded batches are made of several samples at a time.
+void require_samples_alone(const RecordParts& parts) {
+  if (!parts.is_padded && !parts.train_plan.packing && !parts.test_plan.packing) return;
+  throw Error(ErrorCode::unsupported, "data",
+              "data.service makes samples one by one, and those of this configuration are packed "
+              "or padded",
+              "data.service: none, or stages without pack and pad");
+}
+
+std::string digest_of_subset(const std::vector<int64_t>& subset) {
+  if (subset.empty()) return "all records";
+  const std::string bytes(reinterpret_cast<const char*>(subset.data()),
+                          subset.size() * sizeof(int64_t));
+  return fmt::format("{} of them, {}", subset.size(), sha256_hex(bytes).substr(0, 16));
+}
+
+// A function of the user's may look at the whole draw.
+bool depends_on_index_alone(const Stages& stages) {
+  return std::ranges::none_of(stages, [](const Stage& stage) {
+    return stage.form->is_random || stage.form->name == "map" || stage.form->name == "filter";
+  });
+}
+
+PartFacts facts_of(std::string name, const RecordParts& parts, const records::Reader& reader,
+                   const Stages& all_stages, const std::vector<int64_t>& subset) {
+  const DataOptions& options = parts.options;
+  const FieldChoice fields = choose_fields(reader.fields(), {options.inputs, options.target});
+  const Stages stages = stages_of_samples(all_stages);
+  PartFacts part{.name = std::move(name),
+                 .samples = subset.empty() ? reader.size() : std::ssize(subset),
+                 .is_fixed = depends_on_index_alone(stages)};
+  part.facts = {
+      {"the version of Trireme", std::string(version())},
+      {"the version of LibTorch", std::string(libtorch_of_build())},
+      {"data.name", options.name},
+      {"the content of the data", reader.content()},
+      {"the number of samples", std::to_string(part.samples)},
+      {"the held-out part (data.test_path, test_fraction, split_seed)", digest_of_subset(subset)},
+      {"the stages", describe(stages)},
+      {"the fields (data.inputs, data.target)",
+       fmt::format("{}{}{}; {}", fields.image, fmt::join(fields.inputs, ","), fields.tokens,
+                   fields.target)},
+      {"data.classes", std::to_string(parts.classes)},
+      {"data.on_bad_record", options.on_bad_record},
+      {"data.delimiter", options.delimiter},
+      {"data.header", options.header ? "true" : "false"},
+      {"data.token_type", options.token_type},
+      {"data.block", std::to_string(options.block)},
+      {"data.separator", std::to_string(options.separator)},
+      {"the names of the classes",
+       sha256_hex(fmt::format("{}", fmt::join(reader.class_names(), "\n"))).substr(0, 16)}};
+  part.digest = sha256_hex(part.facts.dump());
+  return part;
+}
+
+std::string shown(const Json& value) {
+  std::string text = value.is_string() ? value.get<std::string>() : value.dump();
+  if (text.size() > kLongestShown) text = text.substr(0, kLongestShown) + "...";
+  return fmt::format("\"{}\"", text);
+}
+
+}  // namespace
+
+std::vector<PartFacts> facts_of_parts(const Dataset& data) {
+  const auto& parts = std::any_cast<const RecordParts&>(data.samples);
+  require_samples_alone(parts);
+  std::vector<PartFacts> all{
+      facts_of("train", parts, *parts.train, parts.train_stages, parts.train_plan.subset)};
+  if (data.test_samples > 0)
+    all.push_back(facts_of("test", parts, *parts.test, parts.test_stages, parts.test_plan.subset));
+  return all;
+}
+
+std::string difference(const Json& here, const Json& there) {
+  std::vector<std::string> lines;
+  for (const auto& [name, value] : here.items()) {
+    const Json other = there.is_object() && there.contains(name) ? there[name] : Json();
+    if (other != value)
+      lines.push_back(fmt::format("{}: {} here, {} at the server", name, shown(value),
+                                  other.is_null() ? "nothing" : shown(other)));
+  }
+  return fmt::format("{}", fmt::join(lines, "; "));
+}
+
+}  // namespace trireme::data

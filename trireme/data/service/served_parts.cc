@@ -1,0 +1,79 @@
+#include <trireme/data/service/served_parts.h>
+
+#include <ATen/core/Tensor.h>
+
+#include <fmt/format.h>
+
+#include <trireme/base/cores.h>
+#include <trireme/base/error.h>
+#include <trireme/data/kinds/record_set.h>
+#include <trireme/data/pipeline/functions.h>
+#include <trireme/data/pipeline/record_pipelines.h>
+#include <trireme/data/service/sample_service.h>
+#include <trireme/net/shared_memory.h>
+#include <algorithm>
+#include <any>
+#include <utility>
+
+namespace trireme::data {
+namespace {
+
+// A service is a process of its own.
+void require_functions(const Stages& stages) {
+  for (const Stage& stage : stages) {
+    const std::string_view name = stage.form->name;
+    try {
+      if (name == "map" || name == "random_map") find_map(stage.word("function"));
+      if (name == "filter") find_filter(stage.word("function"));
+    } catch (const Error&) {
+      throw Error(ErrorCode::invalid_argument, "data",
+                  fmt::format("the stage {} calls a function that a programme registers, which a "
+                              "data service does not know",
+                              stage.describe()),
+                  "model.library: a shared object that registers it, or data.service: none");
+    }
+  }
+}
+
+}  // namespace
+
+Sources served_sources(const Dataset& data, const DataOptions& options) {
+  const std::vector<PartFacts> facts = facts_of_parts(data);
+  const auto service = std::make_shared<SampleService>(options);
+  const bool skips = options.on_bad_record == "skip";
+  RecordPipelines served =
+      record_pipelines(data, [&](const std::string& name, std::shared_ptr<const Source> samples) {
+        const auto part = std::ranges::find(facts, name, &PartFacts::name);
+        service->add({*part, samples});
+        return serve_source(service, *part, std::move(samples), skips);
+      });
+  service->connect();
+  return {std::move(served.train), std::move(served.test)};
+}
+
+std::vector<ServedPart> parts_to_serve(const Dataset& data) {
+  const auto* const records = std::any_cast<RecordParts>(&data.samples);
+  if (!records)
+    throw Error(ErrorCode::unsupported, "data",
+                "a data service makes samples of records only, and this data set has none",
+                "data.name: a format of docs/input.md");
+  require_functions(records->train_stages);
+  require_functions(records->test_stages);
+  std::vector<PartFacts> facts = facts_of_parts(data);
+  std::vector<ServedPart> parts;
+  record_pipelines(data, [&](const std::string& name, std::shared_ptr<const Source> samples) {
+    parts.push_back({*std::ranges::find(facts, name, &PartFacts::name), samples});
+    return samples;
+  });
+  return parts;
+}
+
+int64_t bytes_to_keep(const DataOptions& options) {
+  return options.service_bytes >= 0 ? options.service_bytes : net::available_memory_bytes() / 8;
+}
+
+int threads_of_server(const DataOptions& options) {
+  return options.service_threads > 0 ? static_cast<int>(options.service_threads) : usable_cores();
+}
+
+}  // namespace trireme::data

@@ -1,0 +1,38 @@
+// Samples as messages of a request channel.
+//
+//   request  {"op": "get", "part": DIGEST, "epoch": 3, "seed": 7, "indices": [5, 0, 3]}, and
+//            "seeds" if the draws have their own
+//   reply    {"left_out": [1], "rows": 2, "tensors": [{"name": "data", "dtype": "Float",
+//             "shape": [3, 224, 224], "pieces": 2}, ...]}, and the pieces of each tensor in order
+//
+// A server sends large rows from where they lie, each as a piece of its own. The receiver puts the
+// pieces of a tensor behind each other.
+#pragma once
+#include <trireme/data/service/sample_maker.h>
+#include <trireme/net/requests/message.h>
+#include <string>
+#include <vector>
+
+namespace trireme::data {
+
+// A reply, and the memory that its tensors view.
+struct SamplesReply {
+  net::Message message;
+  SampleMaker::Samples samples;
+  std::vector<std::vector<std::byte>> gathered;
+};
+// Throws Error(invalid_argument) if the samples have different forms: they make no batch.
+SamplesReply reply_of(SampleMaker::Samples samples);
+
+std::string request_of(const std::string& digest, const Draws& draws);
+
+// Rows whose memory a reply fills.
+struct ReceivedSamples {
+  Example rows;
+  std::vector<size_t> left_out;  // Places in the request.
+};
+// Makes the tensors that a reply's head announces for `asked` samples, and the places of its
+// pieces in them. Throws Error(corrupt) for a head that is not of such a reply.
+ReceivedSamples receive_into(const net::Head& head, size_t asked, net::Places& places);
+
+}  // namespace trireme::data
