@@ -11,6 +11,7 @@ import tempfile
 from contenders import PYTHON, ROOT, TRIREME, progress, run
 from pairs import Measurement, interleave
 from report import Row, Section
+from service_input import rows_of_service
 
 PEER = ROOT / "bench/peer_input.py"
 PIPELINES_PEER = ROOT / "bench/peer_input_pipelines.py"
@@ -145,14 +146,16 @@ def measure_inputs(rounds):
                 taken = interleave({mine: functools.partial(ours, data, threads)} | peers, rounds,
                                    progress)
                 rows += [Row(data.title, mine, taken[mine], peer, taken[peer]) for peer in peers]
+        rows += rows_of_service(sets[-1][0], rounds)
         rows += rows_of_steps(base, small, rounds)
     note = (f"The time of 1,000 samples in shuffled batches of {BATCH}, without a model. Peers: "
             "torch's DataLoader with Pillow and torchvision's transforms v2; \"batched\" takes the "
             "rows of a batch by one index; tf.data, Grain and FFCV as their guides for speed say. "
             "The number behind a name is that of its threads (Grain: processes). The images are "
             "generated: CIFAR's size in quality 95, and photographs' size of 640x427 in quality "
-            "90; FFCV reads them from its own format. The last row is a step of training, beside one "
-            "whose 64 images are decoded once.")
+            "90; FFCV reads them from its own format. The row of two jobs is the CPU time of 1,000 "
+            "samples in all processes, of jobs with the same seed. The last row is a step of "
+            "training, beside one whose 64 images are decoded once.")
     missing = [f"{library} ({remedy})" for library, (python, remedy) in PIPELINES.items()
                if not python.exists()]
     if missing:
