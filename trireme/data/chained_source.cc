@@ -60,6 +60,16 @@ int64_t ChainedSource::bad_records() const {
   return sum;
 }
 
+std::optional<data::CacheUse> ChainedSource::cache_use() const {
+  return data::caches_of_all(sources_);
+}
+
+void RenumberedSource::announce(const std::vector<int64_t>& samples) const {
+  std::vector<int64_t> own;
+  for (const int64_t sample : samples) own.push_back(at(sample));
+  source_->announce(own);
+}
+
 int64_t RenumberedSource::at(int64_t index) const {
   if (index < 0 || index >= samples_)
     throw Error(ErrorCode::invalid_argument, "data",
@@ -93,6 +103,23 @@ std::vector<StageUse> use_of_all(const std::vector<std::shared_ptr<const Source>
         found->samples += use.samples;
       }
     }
+  return all;
+}
+
+std::optional<CacheUse> caches_of_all(const std::vector<std::shared_ptr<const Source>>& sources) {
+  std::optional<CacheUse> all;
+  for (const auto& source : sources) {
+    const std::optional<CacheUse> one = source->cache_use();
+    if (!one) continue;
+    if (!all || (all->place != "memory" && one->place == "memory")) {
+      all = one;
+    } else if (one->place == all->place) {
+      all->limit += one->limit;
+      all->bytes += one->bytes;
+      all->samples += one->samples;
+      all->is_full = all->is_full || one->is_full;
+    }
+  }
   return all;
 }
 

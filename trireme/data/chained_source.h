@@ -23,6 +23,7 @@ class ChainedSource : public Source {
   std::optional<SampleSize> size_of(const Draw& draw) const override;
   std::vector<data::StageUse> stage_use() const override;
   int64_t bad_records() const override;
+  std::optional<data::CacheUse> cache_use() const override;
 
  private:
   std::pair<const Source*, Draw> find(const Draw& draw) const;
@@ -55,6 +56,13 @@ class RenumberedSource : public Source {
   std::vector<data::StageUse> stage_use() const override { return source_->stage_use(); }
   int64_t bad_records() const override { return source_->bad_records(); }
   std::optional<data::ServedCounts> served() const override { return source_->served(); }
+  std::optional<data::CacheUse> cache_use() const override { return source_->cache_use(); }
+  std::optional<data::CacheAdvice> cache_advice() const override {
+    return source_->cache_advice();
+  }
+  int64_t reads_ahead() const override { return source_->reads_ahead(); }
+  void announce(const std::vector<int64_t>& samples) const override;
+  void forget() const override { source_->forget(); }
 
  private:
   Draw renumbered(const Draw& draw) const { return {at(draw.index), draw.epoch, draw.seed}; }
@@ -70,6 +78,8 @@ class RenumberedSource : public Source {
 namespace data {
 // The work of the stages of all sources; stages of one name count together.
 std::vector<StageUse> use_of_all(const std::vector<std::shared_ptr<const Source>>& sources);
+// The caches in memory of all sources together, or else those on the disk. Empty: there are none.
+std::optional<CacheUse> caches_of_all(const std::vector<std::shared_ptr<const Source>>& sources);
 }  // namespace data
 
 }  // namespace trireme

@@ -63,4 +63,8 @@ int64_t MixtureSource::bad_records() const {
   return sum;
 }
 
+std::optional<data::CacheUse> MixtureSource::cache_use() const {
+  return data::caches_of_all(sources_);
+}
+
 }  // namespace trireme

@@ -15,10 +15,10 @@
 namespace trireme {
 
 // The samples of all sources must stack. A source may leave samples out, but not mix those of a
-// batch. A sample has the number that the mixture gives it in an
-// epoch, so size() is Mixture::numbers(), of which an epoch uses Mixture::samples(). The order
-// must have the same mixture; without it, an epoch would be all numbers. The draw of a sample has
-// the pass of its source for an epoch, and numbers of its own in each pass.
+// batch. A sample has the number that the mixture gives it in an epoch, so size() is
+// Mixture::numbers(), of which an epoch uses Mixture::samples(). The order must have the same
+// mixture; without it, an epoch would be all numbers. The draw of a sample has the pass of its
+// source for an epoch, and numbers of its own in each pass.
 class MixtureSource : public Source {
  public:
   // Throws Error(invalid_argument) naming a source that is missing or has another size.
@@ -32,6 +32,7 @@ class MixtureSource : public Source {
   std::optional<SampleSize> size_of(const Draw& draw) const override;
   std::vector<data::StageUse> stage_use() const override;
   int64_t bad_records() const override;
+  std::optional<data::CacheUse> cache_use() const override;
 
  private:
   // The source of a sample, and the draw of the sample in it.
