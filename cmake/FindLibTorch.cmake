@@ -88,18 +88,19 @@ foreach(_lib torch torch_cpu c10)
 endforeach()
 
 # Builds for accelerators: their libraries register themselves when libtorch.so is loaded.
-set(_trireme_device "CPU")
+set(TRIREME_TORCH_DEVICE "CPU")
 foreach(_device CUDA:torch_cuda HIP:torch_hip XPU:torch_xpu)
   string(REPLACE ":" ";" _device ${_device})
   list(GET _device 1 _lib)
   find_library(_trireme_lib_device ${_lib} PATHS ${TRIREME_TORCH_ROOT}/lib
                NO_DEFAULT_PATH NO_CACHE)
   if(_trireme_lib_device)
-    list(GET _device 0 _trireme_device)
+    list(GET _device 0 TRIREME_TORCH_DEVICE)
     break()
   endif()
 endforeach()
-message(STATUS "LibTorch ${TRIREME_TORCH_VERSION} (${_trireme_device}) in ${TRIREME_TORCH_ROOT}")
+message(STATUS "LibTorch ${TRIREME_TORCH_VERSION} (${TRIREME_TORCH_DEVICE}) in "
+               "${TRIREME_TORCH_ROOT}")
 if(_trireme_lib_device AND NOT CMAKE_CROSSCOMPILING)
   # A linker would name hundreds of functions instead.
   find_program(_trireme_ldd ldd NO_CACHE)
@@ -113,10 +114,10 @@ if(_trireme_lib_device AND NOT CMAKE_CROSSCOMPILING)
     if(_missing)
       message(FATAL_ERROR
         "LibTorch ${TRIREME_TORCH_VERSION} in ${TRIREME_TORCH_ROOT} is a build for "
-        "${_trireme_device}, and libraries that it needs were not found: ${_missing}. "
-        "No ${_trireme_device} device is needed to build, but these libraries are. Install the "
-        "packages that belong to it (pip install torch==${TRIREME_TORCH_VERSION} does), add their "
-        "folder to LD_LIBRARY_PATH, or set TORCH_DIR to a build for CPUs.")
+        "${TRIREME_TORCH_DEVICE}, and libraries that it needs were not found: ${_missing}. "
+        "No ${TRIREME_TORCH_DEVICE} device is needed to build, but these libraries are. Install "
+        "the packages that belong to it (pip install torch==${TRIREME_TORCH_VERSION} does), add "
+        "their folder to LD_LIBRARY_PATH, or set TORCH_DIR to a build for CPUs.")
     endif()
   endif()
 endif()

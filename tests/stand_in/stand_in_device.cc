@@ -1,6 +1,7 @@
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/EmptyTensor.h>
+#include <ATen/detail/CUDAHooksInterface.h>
 #include <ATen/detail/HPUHooksInterface.h>
 #include <ATen/native/CPUFallback.h>
 #include <ATen/ops/_reshape_alias_native.h>
@@ -163,9 +164,12 @@ C10_REGISTER_GUARD_IMPL(HPU, DeviceGuard)
 struct DeviceHooks : at::HPUHooksInterface {
   explicit DeviceHooks(at::HPUHooksArgs) {}
   void init() const override {}
-  bool isBuilt() const override { return true; }
+  // LibTorch allows one accelerator. One that is built for CUDA has it, also without a GPU.
+  bool isBuilt() const override {
+    return isAvailable() && !at::detail::getCUDAHooks().hasCUDART();
+  }
   bool isAvailable() const override { return count_of_devices() > 0; }
-  bool hasHPU() const override { return isAvailable(); }
+  bool hasHPU() const override { return isBuilt(); }
   bool hasPrimaryContext(c10::DeviceIndex) const override { return isAvailable(); }
   c10::DeviceIndex deviceCount() const override {
     return static_cast<c10::DeviceIndex>(count_of_devices().load());
