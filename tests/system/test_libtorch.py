@@ -49,8 +49,8 @@ class LibTorch(SystemTest):
         source.write_text(f"extern \"C\" int {function}() {{ return 7; }}\n")
         file = folder / f"lib{name}.so"
         subprocess.run(["c++", "-shared", "-fPIC", "-Wl,--no-as-needed,--disable-new-dtags,-rpath,"
-                        "$ORIGIN/../../nvidia:$ORIGIN", f"-Wl,-soname,{file.name}", "-o", file, source,
-                        *needed], check=True)
+                        "$ORIGIN/../../nvidia:$ORIGIN", f"-Wl,-soname,{file.name}", "-o", file,
+                        source, *needed], check=True)
         return file
 
     def make_torch(self, name, version="2.12.1"):

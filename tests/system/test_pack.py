@@ -106,8 +106,9 @@ class Pack(SystemTest):
         lines.write_text("".join(f"line {i}\n" for i in range(3000)))
         disk = self.folder / "disk"
         disk.mkdir()
-        out = self.data("pack", lines, "--to", "webdataset", "--output", disk / "out", "--index-dir",
-                        self.folder, code=1, before=small_disk.words(disk, "2m"))
+        out = self.data("pack", lines, "--to", "webdataset", "--output", disk / "out",
+                        "--index-dir", self.folder, code=1,
+                        before=small_disk.words(disk, "2m"))
         self.assertIn("shard-000000.tar", out)
         self.assertIn("No space left", out)
 
