@@ -19,7 +19,7 @@ constexpr size_t kLongestShown = 200;
 Stages stages_of_samples(const Stages& all) {
   Stages own;
   for (const Stage& stage : all)
-    if (stage.form->kind != StageKind::mix) own.push_back(stage);
+    if (stage.form->kind == StageKind::sample) own.push_back(stage);
   return own;
 }
 

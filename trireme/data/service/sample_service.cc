@@ -62,7 +62,8 @@ std::string digest_of_all(const std::vector<SampleService::Part>& parts,
 std::string place_of(const std::string& path) {
   std::error_code unknown;
   const auto place = std::filesystem::weakly_canonical(path, unknown);
-  return path.empty() || unknown ? path : place.string();
+  const bool is_address = path.find("://") != std::string::npos;
+  return path.empty() || unknown || is_address ? path : place.string();
 }
 
 }  // namespace
