@@ -42,6 +42,8 @@ std::string refusal(const std::string& yaml) {
 std::vector<std::string> other_values(const config::Row& row) {
   static const std::map<std::string_view, std::vector<std::string>> kOfTexts{
       {"checkpoint.every", {"5 steps", "1 epochs", "5 steps and 1 epochs"}},
+      {"data.sources", {R"([{"name":"csv","path":"a b.csv"}])"}},
+      {"data.weights_at", {R"([{"epoch":"1","weights":["1","2"]}])"}},
       {"inject.faults", {"kill:rank=1@step=40,phase=backward"}},
       {"train.loss_scale", {"8", "1e-310"}}};
   if (const auto found = kOfTexts.find(row.name); found != kOfTexts.end()) return found->second;
