@@ -126,6 +126,9 @@ add_library(Trireme::torch INTERFACE IMPORTED)
 foreach(_dir include include/torch/csrc/api/include)
   target_compile_options(Trireme::torch INTERFACE "SHELL:-idirafter ${TRIREME_TORCH_ROOT}/${_dir}")
 endforeach()
+# LibTorch's libraries export functions of the C++ library (std::filesystem) that they were linked
+# with. Programmes must find those of the machine first: LibTorch 2.11's remove_all() ends them.
+target_link_libraries(Trireme::torch INTERFACE stdc++)
 if(_trireme_lib_device)
   # No programme calls libtorch.so by name, so a linker with --as-needed would leave it out, and the
   # devices with it.

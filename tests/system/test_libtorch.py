@@ -20,6 +20,12 @@ PROGRAMME = """add_executable(programme main.cc)
 target_link_libraries(programme PRIVATE Trireme::torch)
 target_link_options(programme BEFORE PRIVATE -Wl,--as-needed)
 """
+# A function of the C++ library, as LibTorch 2.11 exports it too. This one says 99.
+REMOVE_ALL = "_ZNSt10filesystem10remove_allERKNS_7__cxx114pathE"
+MAIN = """#include <filesystem>
+extern "C" int cpu();
+int main() { return std::filesystem::remove_all("there is none") == 99 ? 99 : cpu(); }
+"""
 HEADER = "include/torch/headeronly/version.h"
 
 
@@ -46,7 +52,9 @@ def clean_environment(**extra):
 class LibTorch(SystemTest):
     def library(self, folder, name, function, *needed):
         source = self.folder / f"{name}.cc"
-        source.write_text(f"extern \"C\" int {function}() {{ return 7; }}\n")
+        source.write_text(f"extern \"C\" int {function}() {{ return 7; }}\n"
+                          f"extern \"C\" long {function}_all() __asm__(\"{REMOVE_ALL}\");\n"
+                          f"long {function}_all() {{ return 99; }}\n")
         file = folder / f"lib{name}.so"
         subprocess.run(["c++", "-shared", "-fPIC", "-Wl,--no-as-needed,--disable-new-dtags,-rpath,"
                         "$ORIGIN/../../nvidia:$ORIGIN", f"-Wl,-soname,{file.name}", "-o", file,
@@ -80,7 +88,7 @@ class LibTorch(SystemTest):
 
     def test_a_programme_loads_the_devices_of_a_libtorch_for_cuda(self):
         torch = self.make_torch("environment")
-        write(self.folder / "project/main.cc", 'extern "C" int cpu(); int main() { return cpu(); }')
+        write(self.folder / "project/main.cc", MAIN)
         code, said = self.configure(language="CXX", rest=PROGRAMME, TORCH_DIR=str(torch))
         self.assertEqual(code, 0, said)
         self.assertIn(f"LibTorch 2.12.1 (CUDA) in {torch}", said)
