@@ -218,9 +218,14 @@ Membership::Messages Membership::tick(Time now) {
 
 Membership::Messages Membership::look_around(Time now) {
   const std::vector<WorkerNow> present = in_place(State::joined);
-  // What a silent worker does now is not known.
+  // The place of a silent worker is not known. A worker that was last heard before a goodbye may
+  // have gone on since, because the operation that it waited for has ended.
+  Time last_goodbye{};
+  for (const int gone : in_state(State::left))
+    last_goodbye = std::max(last_goodbye, entry(gone).heard);
   const bool all_speak = std::ranges::all_of(present, [&](const WorkerNow& one) {
-    return now - entry(one.worker).heard < kSilenceOfAWorker;
+    const Time heard = entry(one.worker).heard;
+    return now - heard < kSilenceOfAWorker && heard > last_goodbye;
   });
   if (auto deadlock =
           all_speak ? stalls_.find_deadlock(present, in_place(State::left), now) : std::nullopt)
