@@ -181,6 +181,8 @@ std::optional<FetchedFile> DownloadFolder::open(const std::string& name) const {
   if (!opened || !lock(opened, LOCK_SH) || !is_at(path, opened)) return std::nullopt;
   const auto facts = read_facts(file(name, kWholeFacts));
   if (!facts || facts->digest.empty() || facts->bytes != size_of_open(opened)) return std::nullopt;
+  // The facts may be those of a newer file that has taken the place meanwhile.
+  if (!is_at(path, opened)) return std::nullopt;
   note_use(opened);
   return FetchedFile{std::move(opened), *facts};
 }
@@ -251,12 +253,14 @@ FetchedFile DownloadFolder::finish(PartialFile part, const std::string& name) co
   if (::fdatasync(part.descriptor.get()) != 0) throw disk_refused("write");
   part.facts.bytes = part.bytes;
   part.facts.digest = digest_of_open(part.descriptor, part.bytes);
+  // New facts must never stand beside the bytes of an older file.
+  std::error_code ignored;
+  fs::remove(file(name, kWhole), ignored);
   write_facts(file(name, kWholeFacts), part.facts);
   // From the exclusive lock to the shared one, so that others can open the file at once.
   ::flock(part.descriptor.get(), LOCK_SH);
   if (::rename(file(name, kPart).c_str(), file(name, kWhole).c_str()) != 0)
     throw disk_refused("rename");
-  std::error_code ignored;
   fs::remove(file(name, kPartFacts), ignored);
   return {std::move(part.descriptor), std::move(part.facts)};
 }
