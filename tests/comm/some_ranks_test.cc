@@ -4,9 +4,12 @@
 #include <gmock/gmock.h>
 
 #include <sys/wait.h>
+#include <trireme/watch/phase_marks.h>
+#include <trireme/watch/phase_page.h>
 #include <unistd.h>
 #include <csignal>
 #include <future>
+#include <thread>
 #include "../base/expect_error.h"
 #include "forecast.h"
 #include "ranks.h"
@@ -15,6 +18,7 @@ namespace trireme::some_ranks_test {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using tests::Groups;
@@ -213,6 +217,28 @@ TEST(GroupsOfThreads, AreToldOfAnAbortUnderTheRankThatEachGroupKnows) {
   EXPECT_THAT(end_of_receive(*backwards[1], 0), HasSubstr("rank 0 gave up: enough"));
   EXPECT_THAT(end_of_receive(*others[0], 0),
               HasSubstr("gave up: rank 2 of the world gave up: enough"));
+}
+
+// A verdict compares the numbers of ranks, so a message must not shift those of two ranks alone.
+TEST(GroupsOfThreads, DoNotCountMessagesAmongTheCollectives) {
+  World world =
+      World::join(tests::world_options(), Environment(std::map<std::string, std::string>()));
+  world.connect(3);
+  const Groups all = world.make_group({0, 1, 2});
+  std::vector<int64_t> counted(all.size());
+  std::vector<std::thread> threads;
+  for (size_t rank = 0; rank < all.size(); ++rank)
+    threads.emplace_back([&, rank] {
+      const auto page = std::make_shared<watch::PhasePage>();
+      watch::mark_this_thread(page);
+      at::Tensor tensor = at::ones({4});
+      if (rank == 0) all[rank]->send(tensor, 1);
+      if (rank == 1) all[rank]->recv(tensor, 0);
+      all[rank]->barrier();
+      counted[rank] = page->collective();
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_THAT(counted, Each(1));
 }
 
 std::string name_of(const ::testing::TestParamInfo<Site>& info) { return info.param.name; }

@@ -426,6 +426,19 @@ TEST(Membership, ADeadlockEndsTheGenerationForAllWorkersAndIsNoLoss) {
   EXPECT_THAT(receivers(membership.tick(kStart + 3s), "deadlock"), IsEmpty());
 }
 
+TEST(Membership, ABeatFromBeforeAGoodbyeProvesNoDeadlock) {
+  Running membership(2);
+  // Worker 1 has ended the collective in which worker 0 was, though worker 0 has not said so yet.
+  const PhaseNow waiting{{Phase::exchange, 4, {2, true, true, "barrier", 0}}, kStart, {}};
+  const PhaseNow leaving{{Phase::leaving, 4, {1, false, false, "", 0}}, kStart, {}};
+  membership.beat(0, waiting, kStart + 2900ms);
+  membership.beat(1, leaving, kStart + 3s);
+  membership.goodbye(1);
+  EXPECT_THAT(receivers(membership.tick(kStart + 3010ms), "deadlock"), IsEmpty());
+  membership.beat(0, waiting, kStart + 3100ms);
+  EXPECT_THAT(receivers(membership.tick(kStart + 3110ms), "deadlock"), ElementsAre(0));
+}
+
 TEST(MembershipMeeting, AWaitForAnyoneIsHopelessOnceAllOthersHaveLeft) {
   Running membership(3);
   EXPECT_FALSE(membership.nobody_to_wait_for(0));

@@ -29,7 +29,8 @@ TEST(PhasePage, ShowsPhaseStepAndCollective) {
   EXPECT_EQ(said(page), "exchange of step 40");
   page.enter(page.next_collective(),
              "an operation with a name that is much longer than the page has room for", 0);
-  EXPECT_EQ(said(page), "exchange of step 40 (collective 2: an operation with a name that is)");
+  EXPECT_EQ(said(page),
+            "exchange of step 40 (collective 2: an operation with a name that is much lo)");
 }
 
 TEST(PhasePage, CountsCollectivesAnewInEachStep) {
@@ -135,6 +136,28 @@ TEST(PhasePage, SumsTimeByPhaseOverWholeSteps) {
   EXPECT_GE(times.of(Phase::forward), 0.010);
   EXPECT_LT(times.of(Phase::exchange), times.waiting);
   EXPECT_GE(times.waiting, 0.010);
+}
+
+TEST(PhasePage, CountsOnAfterAWaitForAnOlderCollective) {
+  PhasePage page;
+  page.set(Phase::exchange, 7);
+  const int64_t older = page.next_collective(), newer = page.next_collective();
+  page.enter(newer, "all_reduce", 0);
+  page.leave();
+  page.enter(older, "all_reduce", 0);
+  EXPECT_EQ(page.read()->at.collective.number, 1);
+  page.leave();
+  EXPECT_EQ(page.read()->at.collective.number, 2);
+  EXPECT_EQ(page.next_collective(), 3);
+  page.set(Phase::data, 8);
+  EXPECT_EQ(page.read()->at.collective.number, 0);
+}
+
+TEST(PhasePage, KeepsTheEndOfALongName) {
+  PhasePage page;
+  const std::string name = std::string("parameters of all hosts").append(kOfSomeRanks);
+  page.enter(page.next_collective(), name, 0);
+  EXPECT_EQ(page.read()->at.collective.operation, name);
 }
 
 TEST(PhaseMarks, ComeOnlyFromTheThreadThatMarks) {

@@ -3,6 +3,7 @@
 #include <trireme/base/error.h>
 #include <trireme/base/log.h>
 #include <trireme/comm/group.h>
+#include <trireme/comm/host/host_team.h>
 #include <trireme/comm/kin.h>
 #include <trireme/comm/splits.h>
 #include <trireme/comm/staging.h>
@@ -150,6 +151,9 @@ int64_t bytes_of(const at::Tensor& tensor) {
   return tensor.defined() ? static_cast<int64_t>(tensor.nbytes()) : 0;
 }
 
+// For messages: the other ranks of the group do not count them.
+constexpr bool kOfTwoRanks = true;
+
 template <typename Make>
 WorkPtr marked(bool some, std::string_view operation, const at::Tensor& tensor, Make make) {
   const watch::AmongSomeRanks among(some);
@@ -224,6 +228,7 @@ void Group::join(std::shared_ptr<comm::Kin> kin, int rank, bool some) {
   kin_ = std::move(kin);
   rank_in_world_ = rank;
   among_some_ranks_ = some;
+  if (const auto team = host_team()) team->join(some);
 }
 
 WorkPtr Group::all_reduce_async(at::Tensor tensor, ReduceOp op) {
@@ -386,7 +391,7 @@ WorkPtr Group::prepare_send(const at::Tensor& tensor, int to, int tag, bool rela
   if (to == rank_) refuse("send", "a rank cannot send to itself", "copy the tensor");
   if (!relayed) check_tag("send", tag);
   if (!relayed) messages_.add(bytes_of(tensor));
-  return marked(among_some_ranks_, "send", tensor,
+  return marked(kOfTwoRanks, "send", tensor,
                 [&] { return do_send(comm::Staging(device()).input(tensor), to, tag); });
 }
 WorkPtr Group::prepare_recv(const at::Tensor& tensor, int from, int tag, bool relayed) {
@@ -394,7 +399,7 @@ WorkPtr Group::prepare_recv(const at::Tensor& tensor, int from, int tag, bool re
   check_rank("recv", "sender", from, size_);
   if (from == rank_) refuse("recv", "a rank cannot receive from itself", "copy the tensor");
   if (!relayed) check_tag("recv", tag);
-  return marked(among_some_ranks_, "recv", tensor, [&] {
+  return marked(kOfTwoRanks, "recv", tensor, [&] {
     comm::Staging staging(device());
     return staging.with_results(do_recv(staging.output(tensor), from, tag));
   });

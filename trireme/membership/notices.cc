@@ -50,8 +50,7 @@ bool same_place(const PhaseAt& a, const PhaseAt& b) {
 
 // Whether not all workers take part.
 bool is_among_some(const PhaseAt& at) {
-  const std::string& operation = at.collective.operation;
-  return operation == "send" || operation == "recv" || operation.ends_with(watch::kOfSomeRanks);
+  return at.collective.operation.ends_with(watch::kOfSomeRanks);
 }
 
 std::string where_since(const WorkerNow& one, Time now) {

@@ -15,8 +15,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr uint64_t kMark = 0x7472'6972'656d'6532;  // A page with another layout has another mark.
-constexpr size_t kTextWords = 4;
+constexpr uint64_t kMark = 0x7472'6972'656d'6533;  // A page with another layout has another mark.
+constexpr size_t kTextWords = 5;  // The longest name has 37 bytes with kOfSomeRanks.
 constexpr int kReadings = 100;
 constexpr const char* kVariable = "TRIREME_PHASE_PAGE";
 
@@ -149,7 +149,8 @@ void PhasePage::tell_times() {
 
 void PhasePage::set(Phase phase, int64_t step) {
   turn();
-  if (step != at_.step) at_.collective.number = 0;
+  if (step != at_.step) begun_ = 0;
+  at_.collective.number = begun_;
   const bool begins_step = phase == Phase::data && at_.phase != Phase::data;
   at_.phase = phase;
   at_.step = step;
@@ -163,7 +164,7 @@ void PhasePage::set(Phase phase, int64_t step) {
 }
 void PhasePage::set(Phase phase) { set(phase, at_.step); }
 
-int64_t PhasePage::next_collective() { return ++at_.collective.number; }
+int64_t PhasePage::next_collective() { return ++begun_; }
 
 void PhasePage::enter(int64_t number, std::string_view operation, int64_t bytes) {
   turn();
@@ -187,6 +188,7 @@ void PhasePage::work_on() {
 void PhasePage::leave() {
   turn();
   at_.collective.inside = at_.collective.waits = false;
+  at_.collective.number = begun_;
   publish();
 }
 

@@ -28,7 +28,7 @@ class PhasePage {
   void set(Phase phase, int64_t step);
   void set(Phase phase);  // Keeps the step.
   int64_t next_collective();
-  int64_t collective() const { return at_.collective.number; }  // The newest number.
+  int64_t collective() const { return begun_; }  // The newest number.
   // The thread enters a collective and waits for the others. A collective may have several waits:
   // work_on() ends one of them, wait_on() begins the next.
   void enter(int64_t number, std::string_view operation, int64_t bytes);
@@ -57,6 +57,7 @@ class PhasePage {
   net::SharedMemory memory_;
   // The writer's own state.
   PhaseAt at_;
+  int64_t begun_ = 0;  // Collectives in this step. A rank may wait for an older one.
   std::chrono::steady_clock::time_point since_;
   PhaseTimes times_;
   int64_t steps_begun_ = 0;

@@ -65,12 +65,14 @@ struct HostTeam::Process {
 // beginning to its end.
 class HostTeam::Mark {
  public:
-  Mark(const Process& process, const char* operation) {
+  Mark(const HostTeam& team, const char* operation) : among_(team.among_some_ranks_) {
     const int64_t number = watch::next_collective();
-    if (number != watch::kUnmarked || process.processes > 1) mark_.emplace(operation, 0, number);
+    if (number != watch::kUnmarked || team.process_->processes > 1)
+      mark_.emplace(operation, 0, number);
   }
 
  private:
+  const watch::AmongSomeRanks among_;
   std::optional<watch::CollectiveMark> mark_;
 };
 
@@ -120,12 +122,12 @@ HostTeam::Control& HostTeam::control() const {
   return *reinterpret_cast<Control*>(process_->control.data());
 }
 void HostTeam::barrier(const char* operation) {
-  const Mark mark(*process_, operation);
+  const Mark mark(*this, operation);
   barrier_.arrive_and_wait(operation);
 }
 
 void HostTeam::meet(const Intent& intent) {
-  const Mark mark(*process_, intent.operation);
+  const Mark mark(*this, intent.operation);
   auto& posted = control().intents[meetings_++ % 2];
   PostedIntent& mine = posted[static_cast<size_t>(rank_)];
   net::write_text(mine.operation, intent.operation);

@@ -30,6 +30,9 @@ class HostTeam {
 
   int rank() const { return rank_; }
   int size() const { return size_; }
+  // The group of the team calls it: not all ranks of the world are in it.
+  void join(bool some) { among_some_ranks_ = some; }
+  bool among_some_ranks() const { return among_some_ranks_; }
 
   // COLLECTIVE. Waits until all ranks have arrived. All ranks then see everything that each wrote
   // to shared memory before.
@@ -56,6 +59,7 @@ class HostTeam {
 
   std::shared_ptr<Process> process_;
   const int rank_, size_;
+  bool among_some_ranks_ = false;
   net::BarrierView barrier_;
   uint64_t meetings_ = 0;
 };

@@ -100,6 +100,7 @@ class OneCopyOfAHost : public SharedExchange {
     const at::NoGradGuard no_grad;
     team_->meet({"sync parameters", count(), "shared"});
     copy_.take_values();
+    const watch::AmongSomeRanks among(team_->among_some_ranks());
     const watch::CollectiveMark mark("parameters of all hosts");
     shared::lead_host(*group_, *team_, [&](Group& leaders) {
       for (int p = 0; p < count(); ++p) leaders.broadcast(copy_.shared_view(p).view({-1}), 0);
@@ -310,6 +311,7 @@ class OneCopyOfAHost : public SharedExchange {
     if (const int p = copy_.contents().look(); p >= 0)
       facts_.report_change(facts_of(team_->rank()), group_->rank(), {Change::rewritten, p});
     team_->barrier("reduced on this host");
+    const watch::AmongSomeRanks among(team_->among_some_ranks());
     const watch::CollectiveMark mark("reduced on all hosts");
     shared::lead_host(*group_, *team_, [&](Group& leaders) {
       all_facts_.copy_(sum_of_facts());
