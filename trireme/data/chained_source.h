@@ -1,6 +1,6 @@
 // Sources one behind the other, and a source whose samples are other numbers of another one.
 #pragma once
-#include <trireme/data/source.h>
+#include <trireme/data/many_sources.h>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -10,24 +10,14 @@
 
 namespace trireme {
 
-// All samples of the first source, then those of the second one, and so on. They must stack.
-class ChainedSource : public Source {
+// All samples of the first source, then those of the second one, and so on.
+class ChainedSource : public ManySources {
  public:
-  // Throws Error(invalid_argument) if there is no source, or one is null or mixes batches.
   explicit ChainedSource(std::vector<std::shared_ptr<const Source>> sources);
   int64_t size() const override { return firsts_.back(); }
-  Example get(const Draw& draw) const override;
-  std::optional<Example> get_if_kept(const Draw& draw) const override;
-  bool leaves_out() const override;
-  Example get_kept(const Draws& draws, std::vector<size_t>& left_out) const override;
-  std::optional<SampleSize> size_of(const Draw& draw) const override;
-  std::vector<data::StageUse> stage_use() const override;
-  int64_t bad_records() const override;
-  std::optional<data::CacheUse> cache_use() const override;
 
  private:
-  std::pair<const Source*, Draw> find(const Draw& draw) const;
-  std::vector<std::shared_ptr<const Source>> sources_;
+  std::pair<const Source*, Draw> find(const Draw& draw) const override;
   std::vector<int64_t> firsts_;  // [source]: its first sample; and the number of all.
 };
 
@@ -74,12 +64,5 @@ class RenumberedSource : public Source {
   int64_t samples_;
   std::function<int64_t(int64_t)> number_;
 };
-
-namespace data {
-// The work of the stages of all sources; stages of one name count together.
-std::vector<StageUse> use_of_all(const std::vector<std::shared_ptr<const Source>>& sources);
-// The caches in memory of all sources together, or else those on the disk. Empty: there are none.
-std::optional<CacheUse> caches_of_all(const std::vector<std::shared_ptr<const Source>>& sources);
-}  // namespace data
 
 }  // namespace trireme

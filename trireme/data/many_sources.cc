@@ -1,0 +1,82 @@
+#include <fmt/format.h>
+
+#include <trireme/base/error.h>
+#include <trireme/data/many_sources.h>
+#include <algorithm>
+
+namespace trireme {
+
+ManySources::ManySources(std::vector<std::shared_ptr<const Source>> sources, const char* name)
+    : sources_(std::move(sources)) {
+  const auto refuse = [name](const char* what, const char* remedy) {
+    throw Error(ErrorCode::invalid_argument, "data", fmt::format("{} {}", name, what), remedy);
+  };
+  if (sources_.empty()) refuse("of no sources", "at least one");
+  for (const auto& source : sources_) {
+    if (!source) refuse("with a source that is null", "sources");
+    if (source->mixes_batches()) require_single_samples(source.get(), name);
+  }
+}
+
+Example ManySources::get(const Draw& draw) const {
+  const auto [source, own] = find(draw);
+  return source->get(own);
+}
+
+std::optional<Example> ManySources::get_if_kept(const Draw& draw) const {
+  const auto [source, own] = find(draw);
+  return source->get_if_kept(own);
+}
+
+bool ManySources::leaves_out() const {
+  return std::ranges::any_of(sources_, [](const auto& source) { return source->leaves_out(); });
+}
+
+Example ManySources::get_kept(const Draws& draws, std::vector<size_t>& left_out) const {
+  return kept_one_by_one(*this, draws, left_out, *sources_.front());
+}
+
+std::optional<SampleSize> ManySources::size_of(const Draw& draw) const {
+  const auto [source, own] = find(draw);
+  return source->size_of(own);
+}
+
+std::vector<data::StageUse> ManySources::stage_use() const {
+  std::vector<data::StageUse> all;
+  for (const auto& source : sources_)
+    for (const data::StageUse& use : source->stage_use()) {
+      const auto found = std::ranges::find(all, use.name, &data::StageUse::name);
+      if (found == all.end()) {
+        all.push_back(use);
+      } else {
+        found->seconds += use.seconds;
+        found->samples += use.samples;
+      }
+    }
+  return all;
+}
+
+std::optional<data::CacheUse> ManySources::cache_use() const {
+  std::optional<data::CacheUse> all;
+  for (const auto& source : sources_) {
+    const std::optional<data::CacheUse> one = source->cache_use();
+    if (!one) continue;
+    if (!all || (all->place != "memory" && one->place == "memory")) {
+      all = one;
+    } else if (one->place == all->place) {
+      all->limit += one->limit;
+      all->bytes += one->bytes;
+      all->samples += one->samples;
+      all->is_full = all->is_full || one->is_full;
+    }
+  }
+  return all;
+}
+
+int64_t ManySources::bad_records() const {
+  int64_t sum = 0;
+  for (const auto& source : sources_) sum += source->bad_records();
+  return sum;
+}
+
+}  // namespace trireme
