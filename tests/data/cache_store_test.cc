@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
+#include <trireme/data/input_memory.h>
 #include <trireme/data/pipeline/cache_store.h>
 #include <unistd.h>
 #include <cstdlib>
@@ -108,6 +109,38 @@ TEST(CacheStore, TwoShareOneBudget) {
   EXPECT_GT(one->bytes() + two->bytes(), 49'000);
   EXPECT_EQ(budget->taken(), one->bytes() + two->bytes());
   EXPECT_TRUE(holds(*one, 99));
+}
+
+TEST(InputMemory, BatchesHaveWhatCachesLeave) {
+  EXPECT_EQ(memory_of_batches(1000, 700), 300);
+  EXPECT_EQ(memory_of_batches(1000, 1000), 0);  // The asked amount is never exceeded.
+  EXPECT_EQ(memory_of_batches(1000, 5000), 0);
+  EXPECT_GT(memory_of_batches(-1, int64_t{1} << 60), 0);
+}
+
+TEST(CacheBudget, OfAHostIsDividedByThePartsOfItsOwn) {
+  const HostCaches host(2, 1000);
+  use_caches_of(host.variable());
+  const auto budget = bytes(400);
+  budget->find_host();
+  use_caches_of("");
+  EXPECT_EQ(budget->limit(), 1000);
+  EXPECT_FALSE(budget->plan(401));
+  EXPECT_TRUE(budget->plan(400));
+  EXPECT_TRUE(budget->take(1000));
+  budget->give_back(600);
+  EXPECT_EQ(budget->taken(), 400);
+}
+
+TEST(CacheBudget, IsNotFoundInOtherMemory) {
+  net::SharedMemory other =
+      net::SharedMemory::create(4096, net::Sharing::processes, "something else");
+  other.seal_size();
+  use_caches_of(std::to_string(getpid()) + ":" + std::to_string(other.descriptor()));
+  const auto budget = bytes(400);
+  budget->find_host();
+  use_caches_of("");
+  EXPECT_EQ(budget->limit(), 400);
 }
 
 TEST(CacheBudget, PlansWhatFitsTogether) {

@@ -10,8 +10,9 @@ int64_t input_memory(int64_t asked) {
 
 int64_t memory_of_caches(int64_t input) { return input / 4 * 3; }
 
-int64_t memory_of_batches(int64_t input, int64_t caches) {
-  return std::max(input - caches, input / 4);
+int64_t memory_of_batches(int64_t asked, int64_t caches) {
+  const int64_t input = input_memory(asked);
+  return std::max(input - caches, asked >= 0 ? 0 : input / 4);
 }
 
 }  // namespace trireme::data

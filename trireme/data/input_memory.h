@@ -9,8 +9,8 @@ namespace trireme::data {
 int64_t input_memory(int64_t asked);
 // The part of it for caches; batches that are ready have the rest.
 int64_t memory_of_caches(int64_t input);
-// The part for batches beside caches of so many bytes: at least a quarter, because somebody may
-// have given caches more than their part.
-int64_t memory_of_batches(int64_t input, int64_t caches);
+// The part for batches beside caches of so many bytes. If caches were given more than their part,
+// a quarter of what is usual is left to batches; but what was asked for is never exceeded.
+int64_t memory_of_batches(int64_t asked, int64_t caches);
 
 }  // namespace trireme::data

@@ -80,7 +80,7 @@ void check_rows(const at::Tensor& tensor, size_t rows, std::string_view part) {
 struct Assigned {
   Batch batch;
   int64_t before = 0;
-  int64_t longest = 0;  // Of the global batch; 0: not known.
+  int64_t longest = 0;  // In the global batch; 0: not known.
 };
 
 // The work of the source, over all threads.
@@ -190,10 +190,11 @@ data::Tuner tuner_of(const Source& source, const LoaderOptions& options) {
   if (limits.threads_may_change || limits.ahead_may_change) {
     limits.cores = static_cast<double>(usable_cores()) / options.loaders_of_host;
     limits.compute_threads = options.compute_threads;
-    int64_t bytes = data::input_memory(options.memory_bytes);
-    if (const auto cache = source.cache_use(); cache && cache->place == "memory")
-      bytes = data::memory_of_batches(bytes, cache->limit);
-    limits.memory_bytes = bytes / options.loaders_of_host;
+    const auto cache = source.cache_use();
+    limits.memory_bytes =
+        data::memory_of_batches(options.memory_bytes,
+                                cache && cache->place == "memory" ? cache->limit : 0) /
+        options.loaders_of_host;
   }
   return {first_setting(options), limits};
 }
@@ -215,18 +216,22 @@ struct Loader::Impl {
   // This replica's share of the global batch at `at`.
   Assigned assign(plan::DataPosition at) const {
     const std::vector<int64_t> global = plan.global_batch(at);
+    Assigned assigned = share_of(global, at);
+    add_sizes(global, assigned);
+    return assigned;
+  }
+
+  Assigned share_of(const std::vector<int64_t>& global, plan::DataPosition at) const {
     const auto [first, last] =
         plan.share_of(static_cast<int64_t>(global.size()), rank, world_size);
     const int64_t size = std::ssize(global);
     const int64_t before = (first + size - 1) % size;
-    Assigned assigned{{.indices = {global.begin() + first, global.begin() + last},
-                       .global_size = size,
-                       .global_used = size,
-                       .position = at,
-                       .next = plan.next(at)},
-                      global[static_cast<size_t>(before)]};
-    add_sizes(global, assigned);
-    return assigned;
+    return {{.indices = {global.begin() + first, global.begin() + last},
+             .global_size = size,
+             .global_used = size,
+             .position = at,
+             .next = plan.next(at)},
+            global[static_cast<size_t>(before)]};
   }
 
   // All ranks count the whole batch, so that they need not tell each other.
@@ -266,7 +271,7 @@ struct Loader::Impl {
     if (most > 0 && options.shuffle.kind == plan::OrderKind::blocks)
       most += options.shuffle.window;
     while (most > 0 && announced_samples < most) {
-      const Assigned share = assign(announced);
+      const Assigned share = share_of(plan.global_batch(announced), announced);
       source->announce(share.batch.indices);
       announced_samples += share.batch.global_size;
       announced = share.batch.next;
@@ -338,8 +343,8 @@ struct Loader::Impl {
   // Threads may outlive a moved loader.
   const std::shared_ptr<LoadTime> time = std::make_shared<LoadTime>();
   double waited = 0, seconds = 0;  // The time of the caller's steps.
-  double thread_seconds = 0;       // Of the threads in it.
-  int64_t every = 1;               // Of so many batches a thread is given one.
+  double thread_seconds = 0;       // The time of the threads in it.
+  int64_t every = 1;               // A thread is given one of so many batches.
   data::Tuner tuner;
   data::LoadMeter meter;
   std::optional<std::chrono::steady_clock::time_point> got_last;

@@ -29,7 +29,7 @@ struct LoaderOptions {
   // The number of batches that are ready or being loaded; at least one per thread. Tuned, it
   // begins with 2.
   int prefetch = kTuned;
-  // What tuning has found earlier, to begin with.
+  // The setting that tuning has found earlier, to begin with.
   std::optional<data::LoaderSetting> start = {};
   // The loaders of this host that divide its cores and memory, each for one replica.
   int loaders_of_host = 1;
@@ -43,7 +43,7 @@ struct LoaderOptions {
   Milliseconds timeout{600'000};
 };
 
-// What a loader has chosen, and why it chooses no more.
+// The choice of a loader, and why it chooses no more.
 struct LoaderTuning {
   data::LoaderSetting setting;  // Without threads: 0 threads.
   double mean_threads = 0;      // Over the time of its batches.

@@ -150,11 +150,11 @@ struct ReplicaRun::Impl {
   // These live for a generation, or for the whole run if the job is not elastic.
   std::optional<Generation> generation_;
   std::optional<RunState> kept_;                    // Exists between two generations.
-  std::optional<data::LoaderSetting> told_tuning_;  // What listeners know of the loader.
-  std::optional<data::LoaderSetting> tuned_;        // What the loader of an earlier one has found.
-  NeighbourCopies copies_;                 // The messages under way are of one generation.
-  int last_generation_ = -1;               // The last one that this replica came to.
-  std::optional<std::vector<int>> place_;  // In a replica of the model that is divided.
+  std::optional<data::LoaderSetting> told_tuning_;  // The setting that listeners know.
+  std::optional<data::LoaderSetting> tuned_;  // The setting that an earlier loader has found.
+  NeighbourCopies copies_;                    // The messages under way are of one generation.
+  int last_generation_ = -1;                  // The last one that this replica came to.
+  std::optional<std::vector<int>> place_;     // In a replica of the model that is divided.
   bool has_moved_ = false;  // It came to another place, and has not got a state there yet.
   std::optional<FromCheckpoint> from_checkpoint_;  // Until go_on() tells of it.
   std::optional<Progress> before_round_;           // In a round: the progress at its start.

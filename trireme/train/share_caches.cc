@@ -1,11 +1,15 @@
+#include <fmt/format.h>
+
 #include <trireme/base/error.h>
 #include <trireme/base/error_parts.h>
 #include <trireme/base/log.h>
 #include <trireme/train/share_caches.h>
 #include <unistd.h>
 #include <array>
+#include <atomic>
 #include <cstdlib>
 #include <fstream>
+#include <optional>
 #include <string>
 
 namespace trireme {
@@ -25,29 +29,38 @@ std::string name_of_processes() {
   return boot + " " + std::string(space.data(), static_cast<size_t>(length));
 }
 
+// The memory of other workers, or that which this one has made. Later pipelines of the process
+// must not look for it: its descriptors may be those of other files then.
+struct SharedCaches {
+  std::optional<data::HostCaches> made;
+  ~SharedCaches() { data::use_caches_of(""); }
+};
+
 }  // namespace
 
-std::optional<data::HostCaches> share_caches(World& world, const TrainerOptions& options) {
+std::shared_ptr<void> share_caches(World& world, const TrainerOptions& options) {
   const membership::Identity& identity = world.identity();
   if (options.cache_bytes <= 0 || identity.local_workers < 2 || world.is_elastic() ||
       std::getenv(data::kCacheVariable))
-    return std::nullopt;
+    return nullptr;
   const std::string place = name_of_processes();
-  if (place.empty()) return std::nullopt;
-  const std::string key = "caches of " + place;
+  if (place.empty()) return nullptr;
+  static std::atomic<int> runs{0};  // The same number on all workers, as they all come here.
+  const std::string key = fmt::format("caches of {}, run {}", place, ++runs);
   try {
-    if (identity.local_worker > 0) {
+    const auto caches = std::make_shared<SharedCaches>();
+    if (identity.local_worker == 0) {
+      caches->made.emplace(kPartsOfData, options.cache_bytes);
+      world.set_value(key, caches->made->variable());
+      data::use_caches_of(caches->made->variable());
+    } else {
       data::use_caches_of(world.get_value(key, Deadline::after(kPatienceForCaches)));
-      return std::nullopt;
     }
-    std::optional<data::HostCaches> caches(std::in_place, kPartsOfData, options.cache_bytes);
-    data::use_caches_of(caches->variable());
-    world.set_value(key, caches->variable());
     return caches;
   } catch (const Error& error) {
     if (error.code() != ErrorCode::timeout && error.code() != ErrorCode::io) throw;
     log_warning("this process has a cache of samples of its own: {}", parts_of(error).what);
-    return std::nullopt;
+    return nullptr;
   }
 }
 

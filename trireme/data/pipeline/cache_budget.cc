@@ -15,7 +15,7 @@ constexpr size_t kBudgetBytes = 4096;
 constexpr int64_t kRoomForTables = int64_t{256} << 20;
 constexpr const char* kPurposeOfCaches = "caches of samples";
 
-// What another process has told of its caches.
+// The caches of which another process has told.
 struct Told {
   std::mutex mutex;
   std::string value;
@@ -36,8 +36,22 @@ std::string value_of_host() {
 }  // namespace
 
 struct CacheBudget::Account {
+  static constexpr uint64_t kMark = 0x7472'6972'6361'6368;
+  uint64_t mark;
   std::atomic<int64_t> limit, taken;
 };
+
+bool CacheBudget::is_account(const net::SharedMemory& memory) {
+  return memory.bytes() >= sizeof(Account) &&
+         reinterpret_cast<const Account*>(memory.data())->mark == Account::kMark;
+}
+
+// The memory is zeroed.
+void CacheBudget::begin_account(const net::SharedMemory& memory, int64_t limit) {
+  auto& account = *reinterpret_cast<Account*>(memory.data());
+  account.mark = Account::kMark;
+  account.limit = limit;
+}
 
 void use_caches_of(const std::string& value) {
   Told& caches = told();
@@ -73,17 +87,19 @@ std::shared_ptr<CacheBudget> CacheBudget::shared(net::SharedMemory memory) {
 }
 
 std::shared_ptr<CacheBudget> CacheBudget::of_process(int64_t limit_bytes) {
-  auto budget =
-      shared(net::SharedMemory::create(kBudgetBytes, net::Sharing::threads, kPurposeOfCaches));
-  budget->account().limit = std::max<int64_t>(0, limit_bytes);
-  return budget;
+  net::SharedMemory memory =
+      net::SharedMemory::create(kBudgetBytes, net::Sharing::threads, kPurposeOfCaches);
+  begin_account(memory, std::max<int64_t>(0, limit_bytes));
+  return shared(std::move(memory));
 }
 
 void CacheBudget::find_host() {
   std::call_once(found_, [this] {
     std::vector<Descriptor> memories = memories_of_host();
-    if (!memories.empty())
-      memory_ = net::SharedMemory::open(std::move(memories.front()), kPurposeOfCaches);
+    if (memories.empty()) return;
+    net::SharedMemory of_host =
+        net::SharedMemory::open(std::move(memories.front()), kPurposeOfCaches);
+    if (is_account(of_host)) memory_ = std::move(of_host);
   });
 }
 
@@ -96,11 +112,14 @@ bool CacheBudget::take(int64_t bytes) {
   return true;
 }
 
+void CacheBudget::give_back(int64_t bytes) { account().taken -= bytes; }
+
 int64_t CacheBudget::limit() const { return account().limit; }
 int64_t CacheBudget::taken() const { return account().taken; }
 
 bool CacheBudget::plan(int64_t bytes) {
-  if (bytes > limit() - planned_) return false;
+  const std::lock_guard lock(mutex_);
+  if (bytes > std::min(own_limit_, limit()) - planned_) return false;
   planned_ += bytes;
   return true;
 }
@@ -113,7 +132,7 @@ HostCaches::HostCaches(int count, int64_t bytes) {
   };
   add(kBudgetBytes);
   memories_.front().reserve(0, kBudgetBytes);
-  reinterpret_cast<std::atomic<int64_t>*>(memories_.front().data())->store(bytes);
+  CacheBudget::begin_account(memories_.front(), bytes);
   for (int i = 0; i < count; ++i) add(bytes + kRoomForTables);
 }
 

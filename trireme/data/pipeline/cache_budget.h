@@ -36,19 +36,26 @@ class CacheBudget {
   void find_host();
   // False: so many bytes are not left.
   bool take(int64_t bytes);
+  void give_back(int64_t bytes);  // Bytes that were taken and not used.
   int64_t limit() const;
   int64_t taken() const;
   // The caches of a process announce here how many bytes they need, in the same order in all
-  // processes. False: they do not fit together.
+  // processes. False: they do not fit together into the limit that this budget had at first, which
+  // may be a part of the host's.
   bool plan(int64_t bytes);
 
  private:
+  friend class HostCaches;
   struct Account;
-  CacheBudget(net::SharedMemory memory) : memory_(std::move(memory)) {}
+  CacheBudget(net::SharedMemory memory) : memory_(std::move(memory)), own_limit_(limit()) {}
+  static bool is_account(const net::SharedMemory& memory);
+  static void begin_account(const net::SharedMemory& memory, int64_t limit);
   Account& account() const;
 
   net::SharedMemory memory_;
+  const int64_t own_limit_;
   std::once_flag found_;
+  std::mutex mutex_;  // Guards planned_.
   int64_t planned_ = 0;
 };
 

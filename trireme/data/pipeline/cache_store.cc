@@ -269,10 +269,14 @@ void CacheStore::add(int64_t index, int64_t stamp, const CachedSample& sample) {
   do {
     if (at > end || bytes > end - at) {
       if (end == head.limit.load()) head.full = 1;
+      if (budget_) budget_->give_back(static_cast<int64_t>(bytes));
       return;
     }
   } while (!head.next.compare_exchange_weak(at, at + bytes));
-  if (!provide(at, at + bytes)) return;
+  if (!provide(at, at + bytes)) {
+    if (budget_) budget_->give_back(static_cast<int64_t>(bytes));
+    return;
+  }
   std::byte* const to = memory_.data() + at;
   std::memcpy(to + sizeof(EntryHead), sample.pixels.data(), sample.pixels.size());
   std::memcpy(to + sizeof(EntryHead) + sample.pixels.size(), sample.target.data(),
