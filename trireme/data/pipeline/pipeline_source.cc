@@ -143,13 +143,17 @@ class PipelineSource : public Source {
 
   // `seed`, if given, is that of the only sample.
   Example load(const Draws& draws, const uint64_t* seed, std::vector<size_t>& left_out) const {
+    const std::vector<int64_t> announced =
+        reads_ahead() > 0 ? records_of(draws.indices) : std::vector<int64_t>();
     std::unique_ptr<Sample> sample = pool_.take();
+    // An error too ends the use of the records that were announced.
+    const std::shared_ptr<void> at_the_end(nullptr, [&](void*) {
+      pool_.give_back(std::move(sample));
+      if (!announced.empty()) reader_->release(announced);
+    });
     Example batch = goes_alone() ? stacked(draws, seed, *sample, left_out)
                                  : in_rows(draws, seed, *sample, left_out);
-    if (!batch.data.defined()) batch = none_like(*sample);
-    pool_.give_back(std::move(sample));
-    if (reads_ahead() > 0) reader_->release(records_of(draws.indices));
-    return batch;
+    return batch.data.defined() ? batch : none_like(*sample);
   }
 
   Example in_rows(const Draws& draws, const uint64_t* seed, Sample& sample,
