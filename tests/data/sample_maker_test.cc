@@ -62,7 +62,7 @@ TEST(SampleMaker, ASampleWithoutRandomStagesIsTheSameInEachEpoch) {
   ask(maker, 1, Draws({4}, 1, 5));
   ask(maker, 1, Draws({4}, 2, 6));
   EXPECT_EQ(maker.use().made, 1);
-  ask(maker, 0, Draws({4}, 0, 0));  // Of another part.
+  ask(maker, 0, Draws({4}, 0, 0));  // It is in another part.
   EXPECT_EQ(maker.use().made, 2);
 }
 

@@ -22,8 +22,8 @@ struct Host {
   double cores = 8;
   int compute = 0;
   double jitter = 0;  // The batches that must be ready for threads to be always busy.
-  double harm = 0;    // What each thread adds to the step's own work.
-  double noise = 0;   // Of the time of a window.
+  double harm = 0;    // Each thread adds it to the step's own work.
+  double noise = 0;   // A share of the time of a window.
   int64_t batch_bytes = kMega;
   int64_t free_bytes = int64_t{1} << 40;
 

@@ -58,7 +58,7 @@ TEST(InputReport, AdvisesACacheThatSavesWork) {
   EXPECT_THAT(line(input), HasSubstr("data.threads=3, or cache behind decode (150.0 MB)"));
   bytes = 300'000'000;
   EXPECT_THAT(line(input), HasSubstr("or cache(disk) behind decode (300.0 MB)"));
-  seconds = 0.01;  // Of 0.19 s for each sample.
+  seconds = 0.01;  // A part of 0.19 s for each sample.
   EXPECT_THAT(line(input), Not(HasSubstr("cache")));
 }
 

@@ -1,4 +1,4 @@
-// Where Python environments keep their packages, some of which carry libraries that Trireme loads.
+// Finds the packages of Python environments, some of which carry libraries that Trireme loads.
 #pragma once
 #include <filesystem>
 #include <string_view>

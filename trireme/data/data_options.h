@@ -50,7 +50,7 @@ struct DataOptions {
   std::string service = "none";  // none, host, or addresses (service/addresses.h).
   Milliseconds service_timeout{10'000};
   int64_t service_bytes = -1;   // The samples that a server keeps; -1: an eighth of free memory.
-  int64_t service_threads = 0;  // Of the server of this host; 0: one for each core.
+  int64_t service_threads = 0;  // For the server of this host; 0: one for each core.
 };
 config::Rows rows_of(const DataOptions*);
 

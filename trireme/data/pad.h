@@ -8,7 +8,7 @@ namespace trireme {
 
 struct PadOptions {
   int64_t multiple = 1;  // The length becomes a multiple of it.
-  double value = 0;      // What is added to the data.
+  double value = 0;      // It is added to the data.
   // The target is as long as the data. Whole numbers get kNoTarget, and others zeros.
   bool pads_target = false;
 };

@@ -51,7 +51,7 @@ struct Draw {
   uint64_t seed;
 };
 
-// What a source knows of a sample without reading it.
+// The facts that a source knows of a sample without reading it.
 struct SampleSize {
   int64_t length = 0;  // Along the first dimension of its tensors.
   // The targets that count, if samples do not count alike: see Batch::global_targets.
@@ -70,7 +70,7 @@ struct Draws {
   }
   std::vector<int64_t> indices;
   int64_t epoch = 0;
-  uint64_t seed = 0;  // Of the whole run.
+  uint64_t seed = 0;  // The seed of the whole run.
   // The random bits of each draw, for a source that asks another one under other numbers; empty:
   // they come from `seed`.
   std::vector<uint64_t> seeds = {};

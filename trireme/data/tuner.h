@@ -33,7 +33,7 @@ struct LoadWindow {
   double waited = 0;    // The part of it without a batch.
   double load = 0;      // The time of one thread for a batch.
   double computed = 0;  // The part of `load` that needed a processor; the rest waited for files.
-  int64_t free_bytes = std::numeric_limits<int64_t>::max();  // What the host has left.
+  int64_t free_bytes = std::numeric_limits<int64_t>::max();  // The memory that the host has left.
 };
 
 // The reason why a tuner does not change its setting.
@@ -91,7 +91,7 @@ class Tuner {
 
   const TunerLimits limits_;
   LoaderSetting now_;
-  int64_t batch_bytes_ = 0;  // Of the largest batch.
+  int64_t batch_bytes_ = 0;  // The size of the largest batch.
   std::optional<Trial> trial_;
   Rest rest_of_threads_, rest_of_ahead_;
   int idle_windows_ = 0, patience_ = 16;

@@ -20,7 +20,7 @@ std::vector<OwnFact> facts_of(int64_t of_all, const torch::optim::Optimizer& opt
 
 struct OwnPlace {
   int engine = 0;     // The number of the optimizer.
-  int64_t steps = 0;  // Those that this rank has finished.
+  int64_t steps = 0;  // The steps that this rank has finished.
   bool has_joined = false;
 };
 // COLLECTIVE. Throws Error(invalid_argument) on every rank, naming two of them, if they are in

@@ -11,7 +11,7 @@ namespace trireme {
 
 namespace {
 
-// What the rules of keys cannot tell before the files are read.
+// Refuses what the rules of keys cannot tell before the files are read.
 void require_model_for(const Config& config, const Dataset& data) {
   const models::Family* family = models::family_of(config.model);
   if (!family || family->takes_tokens) return;

@@ -42,7 +42,7 @@ Json advice_json(const data::CacheAdvice& advice, const Json& stages, int64_t me
           {"ms_per_sample", advice.seconds * 1e3}};
 }
 
-// What could be done about the threads; empty: nothing.
+// The advice about the threads; empty: none.
 std::string way_by_threads(const Json& input, double busy) {
   const auto threads = input.at("threads").get<int64_t>();
   const Json& tuned = input.at("tuned");

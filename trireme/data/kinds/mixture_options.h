@@ -12,7 +12,7 @@ namespace trireme::data {
 
 struct SourceOptions {
   std::string name;     // For messages.
-  DataOptions options;  // Those of the configuration, with the entry's own.
+  DataOptions options;  // The configuration's, with the entry's own.
 };
 
 // data.sources is a JSON list of objects whose values are texts (config::Row::has_entries). An
@@ -26,7 +26,7 @@ std::vector<SourceOptions> sources_of(const DataOptions& options);
 std::vector<plan::Weights> weights_of(const DataOptions& options,
                                       const std::vector<SourceOptions>& sources);
 
-// What `make` returns. An error of it gets the key and the source in front.
+// Returns what `make` does. An error of it gets the key and the source in front.
 template <typename Make>
 auto with_source(const std::string& source, const Make& make) {
   try {

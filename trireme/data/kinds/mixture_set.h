@@ -11,7 +11,7 @@ namespace trireme::data {
 struct MixtureParts {
   std::vector<std::string> kinds;
   std::vector<Dataset> sets;
-  bool has_own_test = false;  // Of data.test_path, which the first source has read.
+  bool has_own_test = false;  // That of data.test_path, which the first source has read.
 
   // Whether the test part of a source belongs to that of the mixture.
   bool uses_test(size_t source) const { return !has_own_test || source == 0; }

@@ -20,7 +20,7 @@ struct RecordParts {
   DataOptions options;
   std::shared_ptr<const records::Reader> train, test;  // The same one if samples are held out.
   SamplePlan train_plan, test_plan;
-  Stages train_stages, test_stages;  // Those of samples: of_samples().
+  Stages train_stages, test_stages;  // The stages of samples: of_samples().
   bool is_padded = false;
   std::string tokens;  // See FieldChoice.
   int64_t classes = 0;

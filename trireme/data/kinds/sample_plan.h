@@ -25,7 +25,7 @@ struct SamplePlan {
   std::vector<int64_t> repeated;
   // The sizes of blocks of samples; empty: one block.
   std::vector<int64_t> blocks;
-  std::shared_ptr<const plan::LengthBatches> by_length;  // Of the stage bucket.
+  std::shared_ptr<const plan::LengthBatches> by_length;  // For the stage bucket.
 
   // The record or pack of a sample.
   int64_t number_of(int64_t sample) const;

@@ -28,7 +28,7 @@ CachedSample as_kept(Sample& sample, const std::string& target) {
   return kept;
 }
 
-// What a sample would take in a cache behind the image stages of a program, and the seconds that
+// The bytes of a sample in a cache behind the image stages of a program, and the seconds that
 // it takes in front of it.
 struct SizeOfSample {
   double bytes = 0, seconds = 0;

@@ -31,7 +31,7 @@ struct ParameterForm {
   double least = 0, most = 1e18;  // Each number lies in this range.
 };
 
-// What a stage works on.
+// The things that a stage works on.
 enum class StageKind {
   sample,  // A sample by itself.
   order,   // Which samples there are, and in which order; it is computed from the index.
