@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <trireme/membership/arrival.h>
 #include <array>
+#include <thread>
 
 #include "../net/silent_port.h"
 #include "standing.h"
@@ -58,6 +59,22 @@ TEST(ElasticCoordinator, AWorkerThatJoinsAfterTheOthersWereAskedToRegroupIsAsked
   const Arrival newcomer = arrive(job.coordinator, 1);
   const auto member = job.join(*place);
   EXPECT_TRUE(eventually([&] { return member->regroup_wanted(); }));
+}
+
+TEST(ElasticCoordinator, IgnoresHeartbeatsOfTheGenerationBefore) {
+  ElasticJob job;
+  Arrival arrival = arrive(job.coordinator, 0);
+  const auto place = arrival.wait(soon());
+  ASSERT_TRUE(place);
+  const auto member = job.join(*place);
+  testing::internal::CaptureStderr();
+  Arrival newcomer = arrive(job.coordinator, 1), again = arrive(job.coordinator, 0);
+  const auto next = again.wait(soon());
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // Five heartbeats.
+  const std::string printed = testing::internal::GetCapturedStderr();
+  ASSERT_TRUE(next);
+  EXPECT_EQ(next->generation, 1);
+  EXPECT_EQ(printed, "");
 }
 
 TEST(ElasticCoordinator, ReportsAProcessThatWasLostWhileItWaited) {

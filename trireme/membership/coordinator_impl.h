@@ -17,6 +17,7 @@
 #include <string>
 #include <thread>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 namespace trireme::membership {
@@ -88,6 +89,8 @@ struct Coordinator::Impl {
   // The workers that have joined, and the side tasks, from kFirstSideTask on.
   std::unordered_map<net::ConnectionId, int> worker_of;
   std::unordered_map<int, net::ConnectionId> connection_of;
+  // The connections of workers of earlier generations, which may still send something.
+  std::unordered_set<net::ConnectionId> of_earlier_generations;
   bool any_step_finished = false;  // A step was finished in an earlier generation.
   bool members_were_stopped = false;
   EventQueue events_told{kMostEvents};

@@ -93,13 +93,16 @@ void Coordinator::Impl::receive(net::ConnectionId connection, const Json& messag
     if (stands_by && !generations) return server->close(connection);
     return deliver(join(connection, message, now), connection);
   }
-  if (!worker_of.contains(connection))
+  if (!worker_of.contains(connection) && !of_earlier_generations.contains(connection))
     throw Error(ErrorCode::corrupt, "membership", "a message came before its sender had joined");
   if (const auto refused = membership->refuse_generation(message.at("generation").get<int>())) {
     if (message.contains("id"))
-      deliver({{worker_of.at(connection), reply_to(message.at("id").get<int64_t>(), *refused)}});
+      deliver(
+          {{Membership::Outgoing::kSender, reply_to(message.at("id").get<int64_t>(), *refused)}},
+          connection);
     return;
   }
+  if (!worker_of.contains(connection)) return;
   deliver(handle(connection, message, now));
 }
 
@@ -187,6 +190,7 @@ Membership::Messages Coordinator::Impl::handle(net::ConnectionId connection, con
 void Coordinator::Impl::end(net::ConnectionId connection, const std::string& reason) {
   peers.erase(connection);
   purposes.erase(connection);
+  of_earlier_generations.erase(connection);
   if (superseded) return;
   if (const auto watcher = watchers.find(connection); watcher != watchers.end())
     watcher->second = true;
@@ -288,8 +292,11 @@ Generations::Actions Coordinator::Impl::actions() {
                 options.generation = generation;
                 options.workers = workers;
                 // Connections of workers of the last generation do not count any more.
-                std::erase_if(worker_of,
-                              [](const auto& each) { return each.second < kFirstSideTask; });
+                std::erase_if(worker_of, [this](const auto& each) {
+                  if (each.second >= kFirstSideTask) return false;
+                  of_earlier_generations.insert(each.first);
+                  return true;
+                });
                 std::erase_if(connection_of,
                               [](const auto& each) { return each.first < kFirstSideTask; });
                 any_step_finished = any_step_finished || membership->any_step_finished();
