@@ -2,87 +2,24 @@
 // make_data_loader. `written_loops SCENARIO` prints facts as lines of JSON; test_written_loops.py
 // runs it with 1, 2 and 3 processes.
 #include <torch/script.h>
-#include <torch/torch.h>
 #include <trireme/base/error.h>
-#include <trireme/base/json.h>
-#include <trireme/parallel/data_loader.h>
-#include <trireme/parallel/data_parallel.h>
 #include <trireme/parallel/distributed.h>
 #include <trireme/parallel/metrics.h>
 #include <trireme/train/loop_record.h>
 #include <trireme/train/own_checkpoint.h>
 
-#include <cmath>
 #include <csignal>
-#include <cstdlib>
 #include <functional>
-#include <iostream>
 #include <map>
 #include <sstream>
 #include <thread>
 
+#include "loop_parts.h"
+
 namespace {
 
+using namespace loops;
 using trireme::Distributed;
-using trireme::World;
-
-// TEST_DEVICE, such as "hpu:1" (tests/stand_in); else the CPU. "hpu:" is that of the rank.
-torch::Device device() {
-  const char* const name = std::getenv("TEST_DEVICE");
-  if (!name) return torch::kCPU;
-  const char* const rank = std::getenv("TRIREME_WORKER");
-  const std::string text = name;
-  return text.ends_with(':') ? text + (rank ? rank : "0") : text;
-}
-
-struct Net : torch::nn::Module {
-  Net() {
-    hidden = register_module("hidden", torch::nn::Linear(6, 16));
-    output = register_module("output", torch::nn::Linear(16, 3));
-  }
-  torch::Tensor forward(const torch::Tensor& data) { return output(torch::tanh(hidden(data))); }
-  torch::nn::Linear hidden{nullptr}, output{nullptr};
-};
-
-// 103 samples: batches of 20 end with one of 3.
-class Samples : public torch::data::datasets::Dataset<Samples> {
- public:
-  torch::data::Example<> get(size_t index) override {
-    const auto i = static_cast<double>(index);
-    std::vector<double> data;
-    for (int k = 0; k < 6; ++k) data.push_back(std::sin(0.7 * i + 1.3 * k + 0.01 * i * k));
-    return {torch::tensor(data, torch::kDouble), torch::tensor(static_cast<int64_t>(index % 3))};
-  }
-  std::optional<size_t> size() const override { return 103; }
-};
-
-double sum_of(const torch::nn::Module& module) {
-  double sum = 0;
-  for (const auto& parameter : module.parameters())
-    sum += (parameter.detach() *
-            torch::arange(1, parameter.numel() + 1, parameter.options()).view(parameter.sizes()))
-               .sum()
-               .item<double>();
-  return sum;
-}
-
-void print(const World& world, const trireme::Json& facts) {
-  if (world.rank() == 0) std::cout << facts.dump() << std::endl;
-}
-
-torch::data::Example<> moved(const torch::data::Example<>& batch) {
-  return {batch.data.to(device()), batch.target.to(device())};
-}
-
-torch::Tensor loss_of(Net& model, const torch::data::Example<>& on_host) {
-  const auto batch = moved(on_host);
-  return torch::nn::functional::cross_entropy(model.forward(batch.data), batch.target);
-}
-
-auto loader_for(World& world, int64_t batch = 20) {
-  return trireme::make_data_loader(world, Samples().map(torch::data::transforms::Stack<>()),
-                                   batch);
-}
 
 // Their own clipping and a schedule of the learning rate see the gradients of the global batch.
 template <typename Loader>
@@ -290,105 +227,6 @@ void kept(World& world) {
   print(world, {{"sum", sum_of(model)}});
 }
 
-// Mistakes on one rank, or on all.
-void foreign(World& world) {
-  Net one, other;
-  std::vector<torch::Tensor> both = one.parameters();
-  for (const auto& parameter : other.parameters()) both.push_back(parameter);
-  Distributed<torch::optim::SGD> optimizer(world, one, both, torch::optim::SGDOptions(0.1));
-}
-
-void other_rate(World& world) {
-  Net model;
-  Distributed<torch::optim::SGD> optimizer(world, model, torch::optim::SGDOptions(0.1));
-  for (int step = 0; step < 8; ++step) {
-    if (step == 5 && world.rank() == 1) optimizer.param_groups()[0].options().set_lr(0.2);
-    optimizer.zero_grad();
-    model.forward(torch::ones({2, 6})).sum().backward();
-    optimizer.step();
-  }
-}
-
-void closure_alone(World& world) {
-  Net model;
-  Distributed<torch::optim::LBFGS> optimizer(world, model, torch::optim::LBFGSOptions(0.5));
-  const auto quiet = optimizer.no_sync();
-  optimizer.step([&] {
-    optimizer.zero_grad();
-    auto loss = model.forward(torch::ones({2, 6})).sum();
-    loss.backward();
-    return loss;
-  });
-}
-
-void drifted_behind_the_optimizer(World& world) {
-  Net model;
-  {
-    Distributed<torch::optim::SGD> optimizer(world, model, torch::optim::SGDOptions(0.1));
-    optimizer.zero_grad();
-    model.forward(torch::ones({2, 6})).sum().backward();
-    optimizer.step();
-    if (world.rank() == 1) torch::nn::init::ones_(model.output->bias);
-  }
-  world.leave();
-}
-
-void no_backward(World& world) {
-  Net model;
-  Distributed<torch::optim::SGD> optimizer(world, model, torch::optim::SGDOptions(0.1));
-  optimizer.step();
-}
-
-void only_own(World& world) {
-  Net model;
-  Distributed<torch::optim::SGD> optimizer(world, model, torch::optim::SGDOptions(0.1));
-  {
-    const auto quiet = optimizer.no_sync();
-    model.forward(torch::ones({2, 6})).sum().backward();
-  }
-  optimizer.step();
-}
-
-void one_step(Net& model, torch::optim::Optimizer& optimizer, double factor = 1) {
-  optimizer.zero_grad();
-  (model.forward(torch::ones({2, 6})).sum() * factor).backward();
-  optimizer.step();
-}
-
-void not_a_number(World& world) {
-  Net model;
-  Distributed<torch::optim::SGD> optimizer(world, model, torch::optim::SGDOptions(0.1));
-  one_step(model, optimizer);
-  one_step(model, optimizer, world.rank() == 1 ? std::nan("") : 1);
-}
-
-void drifted(World& world) {
-  Net model;
-  Distributed<torch::optim::SGD> optimizer(world, model, torch::optim::SGDOptions(0.1));
-  if (world.rank() == 1) torch::nn::init::ones_(model.output->bias);
-  one_step(model, optimizer);
-}
-
-void drifted_at_the_end(World& world) {
-  Net model;
-  Distributed<torch::optim::SGD> optimizer(world, model, torch::optim::SGDOptions(0.1));
-  for (int step = 0; step < 3; ++step) one_step(model, optimizer);
-  if (world.rank() == 1) torch::nn::init::ones_(model.output->bias);
-  world.leave();
-}
-
-void another_type(World& world) {
-  Net model;
-  Distributed<torch::optim::SGD> optimizer(world, model, torch::optim::SGDOptions(0.1));
-  one_step(model, optimizer);
-  if (world.rank() == 1) model.to(torch::kDouble);
-  optimizer.zero_grad();
-  model.forward(torch::ones({2, 6}, model.output->bias.options().requires_grad(false)))
-      .sum()
-      .backward();
-  optimizer.step();
-}
-
 int number_in(const char* name) {
   const char* const text = std::getenv(name);
   return text ? std::atoi(text) : -1;
@@ -526,19 +364,6 @@ void joined_closures(World& world) {
   print(world, {{"sum", sum_of(*model)}});
 }
 
-// Rank 1 trains another model than the others.
-void other_turns(World& world) {
-  Net one, two;
-  Distributed<torch::optim::SGD> of_one({.joins = true}, world, one, 0.1);
-  Distributed<torch::optim::SGD> of_two({.joins = true}, world, two, 0.1);
-  (world.rank() == 1 ? two : one).forward(torch::ones({2, 6})).sum().backward();
-}
-
-void joined_in_an_elastic_job(World& world) {
-  Net model;
-  Distributed<torch::optim::SGD> optimizer({.joins = true}, world, model, 0.1);
-}
-
 // Ranks draw different numbers, and rank 0 those of a process alone.
 void noise(World& world) {
   Net model;
@@ -572,10 +397,6 @@ void evaluated_on_a_device(World& world) {
   const auto places = torch::arange(rows.size(0)).to(rows.device(), torch::kDouble);
   if (rows.device().type() != device().type()) std::abort();
   print(world, {{"rows", rows.size(0)}, {"sum", (rows * places).sum().item<double>()}});
-}
-
-void uneven_values(World& world) {
-  trireme::gather_for_metrics(world, torch::ones({2, 3 + world.rank()}));
 }
 
 // A loop that continues: from the folder TEST_FOLDER, and when a worker is lost. Worker 1 is
@@ -661,110 +482,6 @@ void replaced(World& world) {
   print(world, {{"ranks", world.size()}, {"sum", sum_of(model)}});
 }
 
-// Rank 1 leaves out the backward() of step 3.
-void one_without_backward(World& world) {
-  Net model;
-  Distributed<torch::optim::SGD> optimizer(world, model, torch::optim::SGDOptions(0.1));
-  for (int step = 1; step <= 5; ++step) {
-    optimizer.zero_grad();
-    auto loss = model.forward(torch::ones({2, 6})).sum();
-    if (step != 3 || world.rank() != 1) loss.backward();
-    optimizer.step();
-  }
-}
-
-// Each step has two backward() calls, and rank 1 leaves out one of step 2.
-void one_with_fewer_backward(World& world) {
-  Net model;
-  Distributed<torch::optim::SGD> optimizer(world, model, torch::optim::SGDOptions(0.1));
-  for (int step = 1; step <= 5; ++step) {
-    optimizer.zero_grad();
-    for (int part = 0; part < (step == 2 && world.rank() == 1 ? 1 : 2); ++part)
-      model.forward(torch::ones({2, 6})).sum().backward();
-    optimizer.step();
-  }
-}
-
-bool is_last(const World& world) { return world.size() > 1 && world.rank() == world.size() - 1; }
-
-// The last rank drops the batch of step 3, and so has made a step less at the end.
-void skipped(World& world) {
-  Net model;
-  Distributed<torch::optim::SGD> optimizer(world, model, 0.1);
-  for (int step = 1; step <= 5; ++step)
-    if (step != 3 || !is_last(world)) one_step(model, optimizer);
-}
-
-// The last rank stops early.
-void left_early(World& world) {
-  Net model;
-  Distributed<torch::optim::SGD> optimizer(world, model, 0.1);
-  for (int step = 1; step <= (is_last(world) ? 3 : 5); ++step) one_step(model, optimizer);
-}
-void left_early_with_data_parallel(World& world) {
-  auto model = std::make_shared<Net>();
-  trireme::DataParallel replica(world, model, trireme::SGD{.lr = 0.1});
-  for (int step = 1; step <= (is_last(world) ? 3 : 5); ++step)
-    replica.step(model->forward(torch::ones({2, 6})).sum(), 2);
-}
-
-// One replica writes its parameters in step 3.
-void drifted_with_data_parallel(World& world) {
-  auto model = std::make_shared<Net>();
-  trireme::DataParallel replica(world, model, trireme::SGD{.lr = 0.1});
-  for (int step = 1; step <= 65; ++step) {
-    replica.step(model->forward(torch::ones({2, 6})).sum(), 2);
-    if (step == 3 && is_last(world)) torch::nn::init::ones_(model->output->bias);
-  }
-}
-void step_without_a_loss(World& world) {
-  auto model = std::make_shared<Net>();
-  trireme::DataParallel replica(world, model, trireme::SGD{.lr = 0.1});
-  model->forward(torch::ones({2, 6})).sum().backward();
-  replica.step();
-}
-
-// Calls of all ranks on rank 0 alone.
-void saved_on_one_rank(World& world) {
-  Net model;
-  Distributed<torch::optim::SGD> optimizer(world, model, 0.1);
-  trireme::Checkpoint checkpoint(world, model, optimizer, {});
-  for (int step = 1; step <= 5; ++step) {
-    one_step(model, optimizer);
-    if (step == 3 && world.rank() == 0) checkpoint.save(step);
-  }
-}
-void evaluated_on_one_rank(World& world) {
-  Net model;
-  Distributed<torch::optim::SGD> optimizer(world, model, 0.1);
-  for (int step = 1; step <= 5; ++step) {
-    one_step(model, optimizer);
-    if (step == 3 && world.rank() == 0) trireme::gather_for_metrics(world, torch::ones({2}));
-  }
-}
-void epoch_on_one_rank(World& world) {
-  Net model;
-  model.to(torch::kDouble);
-  auto loader = loader_for(world);
-  Distributed<torch::optim::SGD> optimizer(world, model, 0.1);
-  for (int epoch = 0; epoch < 2; ++epoch)
-    for (auto& batch : *loader) {
-      optimizer.zero_grad();
-      loss_of(model, batch).backward();
-      optimizer.step();
-      if (is_last(world)) break;
-    }
-}
-
-void ended_by_exit(World& world) {
-  Net model;
-  Distributed<torch::optim::SGD> optimizer(world, model, 0.1);
-  for (int step = 1; step <= 5; ++step) {
-    one_step(model, optimizer);
-    if (step == 3 && is_last(world)) std::exit(3);
-  }
-}
-
 // Model and optimizer are loaded on all ranks, after Distributed was made.
 void loaded(World& world) {
   Net model;
@@ -793,64 +510,6 @@ void loaded(World& world) {
   }
 }
 
-void other_batches(World& world) {
-  Net model;
-  Distributed<torch::optim::SGD> optimizer(world, model, 0.1);
-  for (int step = 1; step <= 5; ++step) {
-    world.share(step < 4 || !is_last(world) ? 20 : 30);
-    one_step(model, optimizer);
-  }
-}
-
-void frozen_on_one_rank(World& world) {
-  Net model;
-  Distributed<torch::optim::SGD> optimizer(world, model, 0.1);
-  for (int step = 1; step <= 5; ++step) {
-    if (step == 4 && is_last(world)) model.hidden->weight.requires_grad_(false);
-    one_step(model, optimizer);
-  }
-}
-
-void too_few_rows(World& world) {
-  trireme::evaluate(
-      world, Samples().map(torch::data::transforms::Stack<>()), 8,
-      [](const torch::data::Example<>& batch) { return batch.data.mean().view({1}); });
-}
-
-void left_twice(World& world) {
-  Net model;
-  Distributed<torch::optim::SGD> optimizer(world, model, 0.1);
-  one_step(model, optimizer);
-  world.leave();
-}
-
-// The loss of rank 1 is NaN, and its gradients are not.
-void loss_is_nan(World& world) {
-  trireme::LoopRecord record(world, {.progress = false});
-  record.step(0.5);
-  record.step(world.rank() == 1 ? std::nan("") : 0.5);
-}
-
-void more_scalars(World& world) {
-  trireme::LoopRecord record(world, {.progress = false});
-  record.scalar("critic", 1);
-  if (world.rank() == 0) record.scalar("only here", 1);
-  record.step(0.5);
-}
-
-void joined_with_a_record(World& world) {
-  Net model;
-  Distributed<torch::optim::SGD> optimizer(world, model, 0.1);
-  trireme::LoopRecord record(world, {.progress = false});
-  optimizer.join();
-}
-
-void other_scalars(World& world) {
-  trireme::LoopRecord record(world, {.progress = false});
-  record.scalar(world.rank() == 0 ? "critic" : "critics", 1);
-  record.step(0.5);
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -866,52 +525,20 @@ int main(int argc, char** argv) {
       {"odd", odd},
       {"join", join},
       {"noise", noise},
-      {"no_backward", no_backward},
-      {"only_own", only_own},
-      {"not_a_number", not_a_number},
       {"continued", continued},
       {"evaluated", evaluated},
       {"evaluated_on_a_device", evaluated_on_a_device},
-      {"uneven_values", uneven_values},
-      {"loss_is_nan", loss_is_nan},
-      {"other_scalars", other_scalars},
-      {"more_scalars", more_scalars},
-      {"joined_with_a_record", joined_with_a_record},
       {"joined_gan", joined_gan},
       {"joined_closures", joined_closures},
-      {"joined_in_an_elastic_job", joined_in_an_elastic_job},
-      {"other_turns", other_turns},
-      {"one_without_backward", one_without_backward},
-      {"one_with_fewer_backward", one_with_fewer_backward},
       {"replaced", replaced},
-      {"skipped", skipped},
-      {"left_early", left_early},
-      {"left_early_with_data_parallel", left_early_with_data_parallel},
-      {"drifted_with_data_parallel", drifted_with_data_parallel},
-      {"step_without_a_loss", step_without_a_loss},
-      {"saved_on_one_rank", saved_on_one_rank},
-      {"evaluated_on_one_rank", evaluated_on_one_rank},
-      {"epoch_on_one_rank", epoch_on_one_rank},
-      {"ended_by_exit", ended_by_exit},
       {"loaded", loaded},
-      {"other_batches", other_batches},
-      {"frozen_on_one_rank", frozen_on_one_rank},
-      {"too_few_rows", too_few_rows},
-      {"left_twice", left_twice},
       {"uneven_sum", uneven_sum},
       {"kept", kept},
       {"script", script},
-      {"foreign", foreign},
-      {"other_rate", other_rate},
-      {"closure_alone", closure_alone},
-      {"drifted_behind_the_optimizer", drifted_behind_the_optimizer},
-      {"drifted", drifted},
       {"moved_later", moved_later},
       {"one_rank_on_a_device", one_rank_on_a_device},
       {"half_on_a_device", half_on_a_device},
-      {"read_by_the_host", read_by_the_host},
-      {"drifted_at_the_end", drifted_at_the_end},
-      {"another_type", another_type}};
+      {"read_by_the_host", read_by_the_host}};
   scenarios.at(argv[1])(world);
-  if (!std::string(argv[1]).starts_with("drifted_")) world.leave();
+  world.leave();
 }

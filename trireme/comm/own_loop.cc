@@ -1,3 +1,6 @@
+#include <fmt/format.h>
+
+#include <trireme/base/error.h>
 #include <trireme/comm/own_loop.h>
 #include <trireme/comm/world.h>
 #include <iterator>
@@ -46,6 +49,15 @@ void OwnLoop::join() {
 void OwnLoop::go_on_from(int64_t step) {
   steps_ = origin_ = step;
   ++loads_;
+}
+
+void OwnLoop::require_not_left(const char* call) const {
+  if (has_left)
+    throw Error(ErrorCode::invalid_argument, "comm",
+                fmt::format("{} of all ranks behind World::leave(), step {}: this rank has said "
+                            "goodbye to the others",
+                            call, steps_ + 1),
+                "leave() behind the last step, evaluation and checkpoint");
 }
 
 void OwnLoop::enter(Phase phase) {

@@ -49,6 +49,9 @@ struct OwnLoop {
   }
   // The records and checkpoints that are there. Their operations are of all ranks.
   int meetings = 0;
+  bool has_left = false;  // World::leave() was called.
+  // Throws Error(invalid_argument) that names `call` behind leave().
+  void require_not_left(const char* call) const;
   // Null unless ranks may have unequal numbers of batches (OwnStepsOptions::joins).
   std::unique_ptr<LoopTurns> turns;
   LoopTurns::Parts parts;   // Those that are gone keep their place.

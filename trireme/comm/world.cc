@@ -1,3 +1,5 @@
+#include <c10/util/Type.h>
+
 #include <fmt/ranges.h>
 #include <trireme/base/error.h>
 #include <trireme/base/error_parts.h>
@@ -16,6 +18,7 @@
 #include <mutex>
 #include <numeric>
 #include <optional>
+#include <typeinfo>
 #include <utility>
 
 namespace trireme {
@@ -156,15 +159,23 @@ namespace {
 
 std::terminate_handler handler_before = nullptr;
 
+[[noreturn]] void end_by(const std::string& what, int code) {
+  std::fprintf(stderr, "%s\n", what.c_str());
+  std::fflush(nullptr);
+  std::_Exit(code);
+}
+
 // A programme that catches nothing ends with the exit code of the error (docs/errors.md), as if
-// it had caught it, and without a core file.
+// it had caught it, and without a core file. Another exception would be thrown again if the job
+// were started again, as an abort() asks for.
 [[noreturn]] void end_with_code_of_error() {
   try {
     if (const std::exception_ptr error = std::current_exception()) std::rethrow_exception(error);
   } catch (const Error& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    std::fflush(nullptr);
-    std::_Exit(exit_code_of(error));
+    end_by(error.what(), exit_code_of(error));
+  } catch (const std::exception& error) {
+    const std::string kind = c10::demangle(typeid(error).name());
+    end_by(fmt::format("trireme: nothing caught {}: {}", kind, parts_of(error).what), kExitFailed);
   } catch (...) {
   }
   if (handler_before) handler_before();
@@ -386,6 +397,7 @@ double World::coordinator_cpu_seconds() { return impl_->meeting.coordinator_cpu_
 const std::shared_ptr<World::OwnLoop>& World::own_loop() const { return impl_->own_loop; }
 
 const std::shared_ptr<Group>& World::loop_group() {
+  own_loop()->require_not_left("an operation");
   if (!impl_->loop_group) impl_->loop_group = make_groups(1)[0];
   return impl_->loop_group;
 }
@@ -421,6 +433,7 @@ void World::leave() {
   for (const auto& each : loop.before_leave)
     if (const auto tell = each.lock()) (*tell)();
   if (!loop.facts_at_the_end.empty()) compare_at_the_end(loop.facts_at_the_end);
+  loop.has_left = true;
   comm::leave_mpi(Deadline::after(impl_->options().timeout));
   impl_->meeting.leave();
 }

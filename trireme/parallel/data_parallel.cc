@@ -4,13 +4,17 @@
 #include <fmt/ranges.h>
 
 #include <trireme/base/error.h>
+#include <trireme/base/hash.h>
 #include <trireme/base/log.h>
 #include <trireme/parallel/data_parallel_impl.h>
 #include <trireme/parallel/gradients.h>
+#include <trireme/parallel/own_differences.h>
+#include <trireme/parallel/step_facts.h>
 #include <trireme/parallel/sync_batch_norm.h>
 #include <trireme/watch/phase_marks.h>
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace trireme {
 namespace {
@@ -25,7 +29,8 @@ DataParallel::Impl::Impl(std::shared_ptr<Group> the_group,
     : UpdatedTensors(std::move(updated)),
       group(std::move(the_group)),
       module(std::move(the_module)),
-      forms(*module, state.parameters) {
+      forms(*module, state.parameters),
+      skip_nonfinite(options.skip_nonfinite) {
   for (const auto& [name, tensor] : parameters)
     numbers.emplace(tensor.unsafeGetTensorImpl(), numbers.size() + 1);
   const Planner planner = agree_on_plan(options);
@@ -102,42 +107,71 @@ void DataParallel::Impl::tell_unused(const StepOutcome& outcome) {
       names);
 }
 
-// Replicas that share parameters, or have other ones for some steps, have other checks or none.
+// It covers the optimizer's options, and in some steps the parameters. Replicas that share these,
+// or have other ones for some steps, have other checks or none.
 uint64_t DataParallel::Impl::digest_for_own_loop() const {
-  if (!own_steps || group->size() == 1 || shared || apart || shards) return 0;
-  const bool is_due = *own_steps < 2 || *own_steps % kStepsBetweenDigests == 0;
-  return is_due ? std::max<uint64_t>(1, digest_of(parameters)) : 0;
+  if (!own_loop || group->size() == 1) return 0;
+  uint64_t value = 1;
+  for (const auto& [name, hash] : hashes_of_options(*optimizer)) value = mix64(value, hash);
+  const bool is_due =
+      !shared && !apart && !shards && (own_steps < 2 || own_steps % kStepsBetweenDigests == 0);
+  return std::max<uint64_t>(1, is_due ? mix64(value, digest_of(parameters)) : value);
 }
 
 void DataParallel::Impl::look_at_own_step(const StepOutcome& outcome) {
-  if (!own_steps) return;
-  ++*own_steps;
-  if (outcome.samples == 0 && !outcome.stop && !outcome.regroup && outcome.nonfinite_ranks.empty())
+  if (!own_loop) return;
+  ++own_steps;
+  const bool is_finite = outcome.nonfinite_ranks.empty();
+  if (outcome.samples == 0 && !outcome.stop && !outcome.regroup && is_finite)
     throw Error(ErrorCode::invalid_argument, "parallel",
                 fmt::format("step {}: step() without a loss: no rank has called "
                             "backward(loss, samples) since the step before",
-                            *own_steps),
+                            own_steps),
                 "step(loss, samples). After loss.backward() alone, Trireme does not know of how "
                 "many samples the gradients are");
-  if (!outcome.nonfinite_ranks.empty() && group->rank() == 0)
-    log_warning(
-        "step {}: the loss of rank {} is NaN or infinite: nothing was updated "
-        "(StepOutcome::nonfinite_ranks)",
-        *own_steps, fmt::join(outcome.nonfinite_ranks, ", "));
+  // Scaled gradients overflow now and then.
+  if (is_finite && (!outcome.nonfinite_gradients || scaler)) return;
+  const std::string what =
+      is_finite ? fmt::format("step {}: the gradients are NaN or infinite", own_steps)
+                : fmt::format("step {}: the loss of rank {} is NaN or infinite", own_steps,
+                              fmt::join(outcome.nonfinite_ranks, ", "));
+  if (!skip_nonfinite)
+    throw Error(ErrorCode::internal, "parallel", what + ": nothing was updated",
+                "a look at that loss and its data, or a smaller learning rate. "
+                "DataParallelOptions::skip_nonfinite goes on without the step");
+  if (group->rank() == 0)
+    log_warning("{}: nothing was updated (StepOutcome::nonfinite_ranks)", what);
+}
+
+void DataParallel::Impl::refuse_on_all(ParameterChange found) {
+  pending = {.change = found};
+  finish([](std::span<const int>) {});
+  throw change_error(group->rank(), found, names_of(state.parameters));
+}
+
+StepOutcome DataParallel::Impl::exchange_facts(const Contribution& mine, const Update& update) {
+  try {
+    return exchange->exchange(mine, update);
+  } catch (const ErrorOfAllRanks&) {
+    if (own_loop && group->size() > 1)
+      refuse_differences(*group, {0, own_steps}, facts_of(0, *optimizer, parameters));
+    throw;
+  }
 }
 
 StepOutcome DataParallel::Impl::finish(const Update& update) {
+  if (own_loop) own_loop->require_not_left("step()");
   Contribution mine = std::exchange(pending, Contribution{});
   mine.digest = digest_for_own_loop();
   if (scaler) mine.gradient_scale = scaler->scale();
-  mine.change = forms.find_change();
+  if (mine.change.change == Change::none) mine.change = forms.find_change();
   mine.groups = hash_of_groups();
   separate_gradients(state.parameters);
   masters.take_gradients();
   if (offloaded && offloaded->gradients()) offloaded->gradients()->keep_all();
   const Traffic before = std::exchange(traffic, std::nullopt).value_or(group->traffic());
   updated_elements = 0;
-  StepOutcome outcome = exchange->exchange(mine, update);
+  StepOutcome outcome = exchange_facts(mine, update);
   const Traffic sent = group->traffic() - before;
   outcome.operations = sent.operations;
   outcome.bytes_sent = sent.bytes_sent;
@@ -160,7 +194,7 @@ std::unique_ptr<DataParallel::Impl> join(World& world, std::shared_ptr<torch::nn
                 "pass one, or options such as trireme::SGD{.lr = 0.1}");
   auto impl = std::make_unique<DataParallel::Impl>(world.make_groups(1)[0], std::move(module),
                                                    std::move(updated), options);
-  impl->own_steps = 0;
+  impl->own_loop = world.own_loop();
   return impl;
 }
 
@@ -182,17 +216,14 @@ DataParallel::DataParallel(DataParallel&&) noexcept = default;
 
 void DataParallel::backward(const at::Tensor& loss, int64_t samples, int64_t total_samples) {
   if (samples < 0)
-    throw Error(ErrorCode::invalid_argument, "parallel",
-                fmt::format("backward with {} samples", samples),
-                "the number of samples in the mean loss");
+    impl_->refuse_on_all(
+        {Change::negative_samples,
+         static_cast<int>(std::max<int64_t>(samples, std::numeric_limits<int>::min()))});
   impl_->pending.total_samples = total_samples;
   // A mean over no samples is NaN. Such a call contributes nothing, because 0 x NaN would be NaN.
   // If batch norms wait for each other, zeros go backward.
   if (samples == 0 && !(loss.defined() && SyncBatchNorm::active())) return;
-  if (loss.numel() != 1)
-    throw Error(ErrorCode::invalid_argument, "parallel",
-                fmt::format("the loss has {} elements", loss.numel()),
-                "a scalar, such as its mean");
+  if (loss.numel() != 1) impl_->refuse_on_all({Change::no_scalar, static_cast<int>(loss.numel())});
   if (samples > 0)
     impl_->pending.loss_sum += loss.detach().item<double>() * static_cast<double>(samples);
   impl_->pending.samples += samples;

@@ -33,8 +33,10 @@ struct DataParallel::Impl : UpdatedTensors {
   std::unordered_map<const void*, uint64_t> numbers;  // The parameters, counted from 1.
   Contribution pending;
   bool told_unused = false;
-  // The steps of a loop of the user's own; empty in an engine of the Trainer, which has guards.
-  std::optional<int64_t> own_steps;
+  // The loop of the user's own and its steps; null in an engine of the Trainer, which has guards.
+  std::shared_ptr<World::OwnLoop> own_loop;
+  int64_t own_steps = 0;
+  const bool skip_nonfinite;
   int64_t updated_elements = 0;    // By update(), in the current step.
   std::optional<Traffic> traffic;  // The group's, when the gradients of the step began to travel.
 
@@ -68,6 +70,10 @@ struct DataParallel::Impl : UpdatedTensors {
   void tell_unused(const StepOutcome& outcome);
   uint64_t digest_for_own_loop() const;
   void look_at_own_step(const StepOutcome& outcome);
+  // COLLECTIVE, as step() is, to which the other ranks come. All ranks throw.
+  [[noreturn]] void refuse_on_all(ParameterChange found);
+  // COLLECTIVE. exchange->exchange(), with an error that names what differs between the ranks.
+  StepOutcome exchange_facts(const Contribution& mine, const Update& update);
   StepOutcome finish(const Update& update);
   void broadcast(const std::vector<NamedTensor>& tensors) { broadcast_tensors(*group, tensors); }
 };

@@ -47,6 +47,10 @@ struct DataParallelOptions {
   // pieces of shards(). This excludes compression, local steps and closures, and parameters
   // are not shared.
   int virtual_shards = 0;
+  // A step whose loss is NaN or infinite on some rank, or whose gradients are known to be so,
+  // updates nothing. In a loop of the user's own it is an error besides; with this option it is a
+  // warning (StepOutcome::nonfinite_ranks).
+  bool skip_nonfinite = false;
   // Losses are scaled up for float16, and gradients are scaled back. A step that overflows is
   // skipped.
   std::optional<GradScalerOptions> loss_scaling;

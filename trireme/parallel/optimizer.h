@@ -74,6 +74,13 @@ struct Lamb {
 // parameters of each group. Of an optimizer that is none of the kinds above, of its options only
 // the learning rate.
 Json facts_of(torch::optim::Optimizer& optimizer);
+// The same options with a hash of each one's values in all groups. It is cheap enough for each
+// step.
+struct OptionHash {
+  const char* name;
+  uint64_t value;
+};
+std::vector<OptionHash> hashes_of_options(const torch::optim::Optimizer& optimizer);
 
 // "SGD", "Adam", ..., or "opaque" for a kind that is not listed above.
 std::string kind_of(const torch::optim::Optimizer& optimizer);

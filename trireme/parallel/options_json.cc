@@ -30,6 +30,7 @@ config::Rows rows_of(const DataParallelOptions*) {
                               shown("memory.offload")),
        config::part(&O::buckets), config::part(&O::compression), config::part(&O::local),
        config::row(&O::virtual_shards, shown("reproducible.virtual_shards")),
+       config::row(&O::skip_nonfinite, shown("skip_nonfinite")),
        config::row_as_text<O>(scaling_text, nullptr, shown("train.loss_scale")),
        config::row_as_text<O>([](const O& o) { return Json(bool{o.accept}).dump(); }, nullptr,
                               shown("accept")),

@@ -6,20 +6,15 @@
 
 #include <trireme/base/error.h>
 #include <trireme/base/hash.h>
+#include <trireme/parallel/optimizer.h>
 #include <trireme/parallel/own_differences.h>
+#include <trireme/parallel/step_facts.h>
 #include <algorithm>
 #include <bit>
+#include <string_view>
 
 namespace trireme {
 namespace {
-
-double rate_of(const torch::optim::OptimizerParamGroup& param_group) {
-  try {
-    return param_group.options().get_lr();
-  } catch (const c10::Error&) {  // An optimizer of the user's own may have none.
-    return 0;
-  }
-}
 
 // The values of all ranks.
 std::vector<int64_t> gathered(Group& group, int64_t own) {
@@ -39,11 +34,12 @@ void refuse_other_steps(const OwnPlace& place, const std::vector<size_t>& ranks,
     if (steps[rank] == steps[first]) continue;
     const bool is_first_alone = ranks.size() > 2 && count(steps[first]) == 1;
     const size_t named = is_first_alone ? first : rank, other = is_first_alone ? rank : first;
-    throw Error(ErrorCode::invalid_argument, "parallel",
-                fmt::format("rank {} is in step {} of optimizer {}, and rank {} in step {}: one "
-                            "of them has left out a backward() or a step()",
-                            named, steps[named] + 1, place.engine, other, steps[other] + 1),
-                "the same calls on all ranks, or join() on a rank without a batch");
+    throw ErrorOfAllRanks(
+        ErrorCode::invalid_argument, "parallel",
+        fmt::format("rank {} is in step {} of optimizer {}, and rank {} in step {}: one "
+                    "of them has left out a backward() or a step()",
+                    named, steps[named] + 1, place.engine, other, steps[other] + 1),
+        "the same calls on all ranks, or join() on a rank without a batch");
   }
 }
 
@@ -51,17 +47,21 @@ void refuse_other_steps(const OwnPlace& place, const std::vector<size_t>& ranks,
 
 std::vector<OwnFact> facts_of(int64_t of_all, const torch::optim::Optimizer& optimizer,
                               const std::vector<NamedTensor>& parameters) {
-  uint64_t rates = 0, trained = 0;
-  for (const auto& param_group : optimizer.param_groups())
-    rates = mix64(rates, std::bit_cast<uint64_t>(rate_of(param_group)));
+  uint64_t trained = 0;
   for (const auto& [name, tensor] : parameters)
     trained = mix64(trained, tensor.requires_grad() ? 1 : 0);
-  return {{"size of the global batch", static_cast<uint64_t>(of_all),
-           "world.share(n) with the same n on all ranks, in each step or never"},
-          {"choice of frozen parameters", trained, "the same requires_grad_() on all ranks"},
-          {"learning rate", rates,
-           "the same schedules on all ranks. One that looks at a loss needs the mean over all "
-           "ranks, which LoopRecord::step() returns"}};
+  std::vector<OwnFact> facts{
+      {"size of the global batch", static_cast<uint64_t>(of_all),
+       "world.share(n) with the same n on all ranks, in each step or never"},
+      {"choice of frozen parameters", trained, "the same requires_grad_() on all ranks"}};
+  for (const auto& [name, value] : hashes_of_options(optimizer)) {
+    const bool is_rate = std::string_view(name) == "lr";
+    facts.push_back({is_rate ? "learning rate" : name, value,
+                     is_rate ? "the same schedules on all ranks. One that looks at a loss needs "
+                               "the mean over all ranks, which LoopRecord::step() returns"
+                             : "the same options of the optimizer on all ranks"});
+  }
+  return facts;
 }
 
 void refuse_differences(Group& group, const OwnPlace& place, const std::vector<OwnFact>& facts) {
@@ -76,10 +76,10 @@ void refuse_differences(Group& group, const OwnPlace& place, const std::vector<O
     const std::vector<int64_t> values = gathered(group, std::bit_cast<int64_t>(fact.value));
     for (const size_t rank : ranks)
       if (values[rank] != values[ranks.front()])
-        throw Error(ErrorCode::invalid_argument, "parallel",
-                    fmt::format("rank {}, step {}: its {} is not that of rank {}", rank,
-                                place.steps + 1, fact.name, ranks.front()),
-                    fact.remedy);
+        throw ErrorOfAllRanks(ErrorCode::invalid_argument, "parallel",
+                              fmt::format("rank {}, step {}: its {} is not that of rank {}", rank,
+                                          place.steps + 1, fact.name, ranks.front()),
+                              fact.remedy);
   }
 }
 

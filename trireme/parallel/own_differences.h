@@ -23,7 +23,7 @@ struct OwnPlace {
   int64_t steps = 0;  // The steps that this rank has finished.
   bool has_joined = false;
 };
-// COLLECTIVE. Throws Error(invalid_argument) on every rank, naming two of them, if they are in
+// COLLECTIVE. Throws ErrorOfAllRanks(invalid_argument), naming two ranks, if they are in
 // different steps or one of the facts differs. Ranks that have joined do not count.
 void refuse_differences(Group& group, const OwnPlace& place, const std::vector<OwnFact>& facts);
 

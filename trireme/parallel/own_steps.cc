@@ -19,6 +19,7 @@
 #include <trireme/parallel/own_differences.h>
 #include <trireme/parallel/own_faults.h>
 #include <trireme/parallel/own_steps.h>
+#include <trireme/parallel/step_facts.h>
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -164,6 +165,7 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
   }
 
   StepOutcome reduce() {
+    loop->require_not_left("backward()");
     loop->begin(part, kBackward);
     const bool has_joined = loop->has_joined;
     Contribution mine = contribution();
@@ -199,17 +201,15 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
         "try: one of the two");
   }
 
-  // All ranks have the same error, so they can look for its cause together.
   StepOutcome means(const Contribution& mine) {
     try {
       return engine.exchange->leave_means(mine);
-    } catch (const Error& error) {
-      if (error.code() != ErrorCode::invalid_argument) throw;
+    } catch (const ErrorOfAllRanks& error) {
       refuse_differences(*engine.group, {number, steps, loop->has_joined}, facts());
       const auto [what, remedy] = parts_of(error);
       const std::string step = fmt::format("step {}: ", steps + 1);
       if (what.find(step) != std::string::npos) throw;
-      throw Error(error.code(), "parallel", step + what, remedy);
+      throw ErrorOfAllRanks(error.code(), "parallel", step + what, remedy);
     }
   }
 
@@ -252,7 +252,7 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
   at::Tensor step_with(const Closure& closure, const std::function<at::Tensor(Closure)>& own) {
     at::Tensor first = own([&] {
       const at::Tensor loss = closure();
-      refuse_own_alone();
+      if (has_own_alone) refuse_on_all({Change::own_alone, static_cast<int>(steps + 1)});
       loop->begin(part, kClosure);
       return mean_of(loss.item<double>(), loop->weight()).to(loss.device(), loss.scalar_type());
     });
@@ -269,34 +269,39 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
     return sums[0] / sums[1];
   }
 
-  void refuse_step(const std::string& what, const std::string& remedy) const {
-    throw Error(ErrorCode::invalid_argument, "parallel",
-                fmt::format("rank {}, step {}: step() {}", rank(), steps + 1, what), remedy);
-  }
-
-  void refuse_own_alone() const {
-    if (has_own_alone)
-      refuse_step("after a backward() under no_sync(): its gradients are those of this rank alone",
-                  "the last backward() before step() outside no_sync()");
+  // The reason why this rank cannot update.
+  ParameterChange find_refusal() const {
+    const ParameterChange form = engine.forms.find_new_form();
+    if (form.change != Change::none) return form;
+    if (has_own_alone) return {Change::own_alone, static_cast<int>(steps + 1)};
+    if (!has_means) return {Change::no_backward, static_cast<int>(steps + 1)};
+    return {};
   }
 
   // The others wait in a backward() that has not reached this rank's parameters: it was left out,
-  // or another type or device has cut the parameters off. So all ranks learn of it.
-  void tell_all(ParameterChange found) {
-    if (found.change == Change::none) found = {Change::no_backward, static_cast<int>(steps + 1)};
+  // or another type or device has cut the parameters off. Or they come to the next one, if this
+  // rank has had the means of this step. So all ranks learn of it there.
+  [[noreturn]] void refuse_on_all(ParameterChange found) {
     forget_gradients();
     Contribution mine = contribution();
     mine.change = found;
+    if (std::exchange(has_means, false)) {
+      ++steps;
+      loop->begin(part, kStep);
+    }
     loop->begin(part, kBackward);
-    means(mine);
+    try {
+      means(mine);
+    } catch (const ErrorOfAllRanks&) {
+      throw;
+    } catch (const Error&) {  // The others were somewhere else.
+    }
+    throw change_error(rank(), found, names_of(engine.state.parameters));
   }
 
   void update(const std::function<at::Tensor(Closure)>& own) {
-    const ParameterChange found = engine.forms.find_new_form();
-    if (!has_means && !has_own_alone) tell_all(found);
-    if (found.change != Change::none)
-      throw change_error(rank(), found, names_of(engine.state.parameters));
-    refuse_own_alone();
+    const ParameterChange found = find_refusal();
+    if (found.change != Change::none) refuse_on_all(found);
     tell_unused();
     if (engine.own_update) {
       std::vector<int> all(engine.parameters.size());

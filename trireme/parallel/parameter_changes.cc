@@ -58,6 +58,17 @@ Error change_error(int rank, ParameterChange found, std::span<const std::string>
                       rank, found.parameter),
           "loss.backward() before each step() on every rank, by a loss of the model that the "
           "optimizer was made with");
+    case Change::own_alone:
+      return refuse(fmt::format("rank {}, step {}: step() after a backward() under no_sync(): its "
+                                "gradients are those of this rank alone",
+                                rank, found.parameter),
+                    "the last backward() before step() outside no_sync()");
+    case Change::negative_samples:
+      return refuse(fmt::format("rank {}: backward() with {} samples", rank, found.parameter),
+                    "the number of samples in the mean loss");
+    case Change::no_scalar:
+      return refuse(fmt::format("rank {}: the loss has {} elements", rank, found.parameter),
+                    "a scalar, such as its mean");
     case Change::rewritten: return changed_while_shared(whose, "was written in place");
     case Change::none: break;
   }

@@ -1,6 +1,6 @@
-// Changes of parameters that user code made after the engine was made, and that the engine cannot
-// follow. Each rank looks for them before a step. A found change travels with the facts of the
-// step, so that every rank ends with the same message.
+// Changes of parameters that user code made after the engine was made, and calls, that the engine
+// cannot follow. Each rank looks for them before a step. A found change travels with the facts of
+// the step, so that every rank ends with the same message.
 #pragma once
 #include <trireme/base/error.h>
 #include <trireme/parallel/module_state.h>
@@ -21,14 +21,17 @@ enum class Change : int {
   // The next changes are those of shared parameters only.
   moved,      // It has another storage.
   rewritten,  // It has other values.
-  // A loop that calls backward() and step() itself came to step() without a backward().
-  no_backward,
+  // The next changes are mistakes in the calls of a loop of the user's own.
+  no_backward,       // It came to step() without a backward().
+  own_alone,         // It came to step() after a backward() under no_sync().
+  negative_samples,  // It gave a loss over less than 0 samples.
+  no_scalar,         // It gave a loss of several elements, or of none.
 };
 
 struct ParameterChange {
   Change change = Change::none;
-  // An index in the engine's list; for `unknown`, in the module's list. For `no_backward` the
-  // step.
+  // An index in the engine's list; for `unknown`, in the module's list. For `no_backward` and
+  // `own_alone` the step, for `negative_samples` and `no_scalar` the number that was given.
   int parameter = 0;
 };
 

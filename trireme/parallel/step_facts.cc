@@ -47,7 +47,7 @@ void StepFacts::refuse_different_parameters(const double* fact) const {
     if (fact[digest(rank)] == 0) continue;
     if (first < 0) first = rank;
     if (fact[digest(rank)] == fact[digest(first)]) continue;
-    throw Error(
+    throw ErrorOfAllRanks(
         ErrorCode::invalid_argument, "parallel",
         fmt::format("the parameters or learning rates of rank {} are not those of rank {}: "
                     "something else than the optimizer's steps has changed them on one "
@@ -64,11 +64,11 @@ StepFacts::Summed StepFacts::read(const at::Tensor& values) const {
   for (int rank = 0; rank < world_size_; ++rank)
     if (const auto found = static_cast<Change>(std::lround(fact[change(rank)]));
         found != Change::none)
-      throw change_error(rank, {found, static_cast<int>(std::lround(fact[change(rank) + 1]))},
-                         names_);
+      throw ErrorOfAllRanks(change_error(
+          rank, {found, static_cast<int>(std::lround(fact[change(rank) + 1]))}, names_));
   for (int rank = 1; rank < world_size_; ++rank)
     if (fact[groups(rank)] != fact[groups(0)])
-      throw Error(
+      throw ErrorOfAllRanks(
           ErrorCode::invalid_argument, "parallel",
           fmt::format("the optimizer of rank {} has other parameters, or has them in other "
                       "groups, than the optimizer of rank 0",
@@ -79,9 +79,9 @@ StepFacts::Summed StepFacts::read(const at::Tensor& values) const {
   // A rank without samples does not count here: it may not have called backward() at all.
   summed.weighted = fact[kOfKnownTotal] > 0;
   if (summed.weighted && fact[kOfKnownTotal] != fact[kSamples])
-    throw Error(ErrorCode::invalid_argument, "parallel",
-                "some ranks gave backward() total_samples and others did not",
-                "total_samples on all ranks, or on none");
+    throw ErrorOfAllRanks(ErrorCode::invalid_argument, "parallel",
+                          "some ranks gave backward() total_samples and others did not",
+                          "total_samples on all ranks, or on none");
   StepOutcome& outcome = summed.outcome;
   outcome.samples = std::llround(fact[kSamples]);
   outcome.loss = outcome.samples > 0 ? fact[kLoss] / static_cast<double>(outcome.samples) : 0;

@@ -1,12 +1,21 @@
 // The facts of a step that all replicas learn besides gradients, as numbers that a sum over all
 // replicas carries.
 #pragma once
+#include <trireme/base/error.h>
 #include <trireme/parallel/module_state.h>
 #include <trireme/parallel/step_outcome.h>
 #include <trireme/plan/data_parallel_plan.h>
 #include <vector>
 
 namespace trireme {
+
+// An error that every rank throws in the same step, because all have read the same facts. They can
+// look for its cause together.
+class ErrorOfAllRanks : public Error {
+ public:
+  explicit ErrorOfAllRanks(const Error& error) : Error(error) {}
+  using Error::Error;
+};
 
 class StepFacts {
  public:
@@ -34,9 +43,9 @@ class StepFacts {
     bool weighted = false;
     std::vector<bool> used;  // By parameter: some replica has a gradient.
   };
-  // Reads the sum over all replicas. Throws Error(invalid_argument) if some ranks knew the total
-  // of samples and others did not, if a rank found a changed parameter, or if the groups of the
-  // optimizer or the digests of parameters differ.
+  // Reads the sum over all replicas. Throws ErrorOfAllRanks(invalid_argument) if some ranks knew
+  // the total of samples and others did not, if a rank found a changed parameter, or if the groups
+  // of the optimizer or the digests of parameters differ.
   Summed read(const at::Tensor& values) const;
 
  private:

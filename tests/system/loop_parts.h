@@ -1,0 +1,78 @@
+// The model, the data and the steps of the loops in written_loops.cc and loop_mistakes.cc.
+#pragma once
+#include <torch/torch.h>
+#include <trireme/base/json.h>
+#include <trireme/parallel/data_loader.h>
+#include <cmath>
+#include <cstdlib>
+#include <iostream>
+
+namespace loops {
+
+using trireme::World;
+
+// TEST_DEVICE, such as "hpu:1" (tests/stand_in); else the CPU. "hpu:" is that of the rank.
+inline torch::Device device() {
+  const char* const name = std::getenv("TEST_DEVICE");
+  if (!name) return torch::kCPU;
+  const char* const rank = std::getenv("TRIREME_WORKER");
+  const std::string text = name;
+  return text.ends_with(':') ? text + (rank ? rank : "0") : text;
+}
+
+struct Net : torch::nn::Module {
+  Net() {
+    hidden = register_module("hidden", torch::nn::Linear(6, 16));
+    output = register_module("output", torch::nn::Linear(16, 3));
+  }
+  torch::Tensor forward(const torch::Tensor& data) { return output(torch::tanh(hidden(data))); }
+  torch::nn::Linear hidden{nullptr}, output{nullptr};
+};
+
+// 103 samples: batches of 20 end with one of 3.
+class Samples : public torch::data::datasets::Dataset<Samples> {
+ public:
+  torch::data::Example<> get(size_t index) override {
+    const auto i = static_cast<double>(index);
+    std::vector<double> data;
+    for (int k = 0; k < 6; ++k) data.push_back(std::sin(0.7 * i + 1.3 * k + 0.01 * i * k));
+    return {torch::tensor(data, torch::kDouble), torch::tensor(static_cast<int64_t>(index % 3))};
+  }
+  std::optional<size_t> size() const override { return 103; }
+};
+
+inline double sum_of(const torch::nn::Module& module) {
+  double sum = 0;
+  for (const auto& parameter : module.parameters())
+    sum += (parameter.detach() *
+            torch::arange(1, parameter.numel() + 1, parameter.options()).view(parameter.sizes()))
+               .sum()
+               .item<double>();
+  return sum;
+}
+
+inline void print(const World& world, const trireme::Json& facts) {
+  if (world.rank() == 0) std::cout << facts.dump() << std::endl;
+}
+
+inline torch::data::Example<> moved(const torch::data::Example<>& batch) {
+  return {batch.data.to(device()), batch.target.to(device())};
+}
+
+inline torch::Tensor loss_of(Net& model, const torch::data::Example<>& on_host) {
+  const auto batch = moved(on_host);
+  return torch::nn::functional::cross_entropy(model.forward(batch.data), batch.target);
+}
+
+inline auto loader_for(World& world, int64_t batch = 20) {
+  return trireme::make_data_loader(world, Samples().map(torch::data::transforms::Stack<>()),
+                                   batch);
+}
+
+inline void one_step(Net& model, torch::optim::Optimizer& optimizer, double factor = 1) {
+  optimizer.zero_grad();
+  (model.forward(torch::ones({2, 6})).sum() * factor).backward();
+  optimizer.step();
+}
+
+}  // namespace loops
