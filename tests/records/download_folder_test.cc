@@ -1,8 +1,14 @@
+#include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
+#include <trireme/records/damage.h>
 #include <trireme/records/data_files.h>
 #include <trireme/records/remote/address.h>
 #include <trireme/records/remote/download_folder.h>
 #include <algorithm>
+#include <future>
+#include <optional>
+#include <thread>
 #include "files.h"
 
 namespace trireme::records {
@@ -127,6 +133,66 @@ TEST(DownloadFolder, LeavesAPartThatIsBeingFetched) {
   first.descriptor.reset();  // Its process has died.
   EXPECT_TRUE(folder.make_room(second, 2 * kBytes, 2 * kBytes, {}));
   EXPECT_FALSE(fs::exists(disk.path("a.part")));
+}
+
+TEST(DownloadFolder, OpensNoOldBytesWithTheFactsOfNewOnes) {
+  const Folder disk;
+  const DownloadFolder folder(disk.path());
+  put_whole(folder, "a", 6);
+  PartialFile part = begun(folder, "a", 6);
+  put(part, "abcdef");
+  // The last step fails, as if the process had been killed before it.
+  fs::remove(disk.path("a.part"));
+  EXPECT_THROW(folder.finish(std::move(part), "a"), Damage);
+  EXPECT_TRUE(fs::exists(disk.path("a.json"))) << "there is nothing to confuse";
+  EXPECT_FALSE(folder.open("a"));
+}
+
+TEST(DownloadFolder, OpensNoFileThatAnotherReplacesMeanwhile) {
+  const Folder disk;
+  const DownloadFolder folder(disk.path());
+  put_whole(folder, "a", 6);
+  std::string facts;
+  std::getline(std::ifstream(disk.path("a.json")), facts);
+  // The reader waits for the facts until the new file is there.
+  fs::remove(disk.path("a.json"));
+  ASSERT_EQ(::mkfifo(disk.path("a.json").c_str(), 0600), 0);
+  std::optional<FetchedFile> opened;
+  std::thread reader([&] { opened = folder.open("a"); });
+  int pipe = -1;
+  for (const auto deadline = Deadline::after(Milliseconds(20'000));
+       pipe < 0 && !deadline.expired();)
+    pipe = ::open(disk.path("a.json").c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+  ASSERT_GE(pipe, 0);
+  fs::rename(disk.write("new", "abcdef"), disk.path("a.shard"));
+  EXPECT_EQ(::write(pipe, facts.data(), facts.size()), std::ssize(facts));
+  ::close(pipe);
+  reader.join();
+  EXPECT_FALSE(opened);
+}
+
+TEST(DownloadFolder, GivesNoFileItsNameWhileAnotherProcessRemovesFiles) {
+  const Folder disk;
+  const DownloadFolder folder(disk.path());
+  put_whole(folder, "a", 6);
+  PartialFile part = begun(folder, "a", 6);
+  put(part, "abcdef");
+  PartialFile own = *folder.begin("own");
+  std::promise<void> finished;
+  std::thread finisher;
+  // Between what is asked here and the removal of the facts, no new facts may come.
+  const auto keep = [&](const std::string&) {
+    if (finisher.joinable()) return false;
+    finisher = std::thread([&] {
+      folder.finish(std::move(part), "a");
+      finished.set_value();
+    });
+    EXPECT_EQ(finished.get_future().wait_for(Milliseconds(200)), std::future_status::timeout);
+    return false;
+  };
+  EXPECT_FALSE(folder.make_room(own, 1, 0, keep));
+  finisher.join();
+  EXPECT_TRUE(folder.open("a"));
 }
 
 TEST(Address, IsShownWithoutSecrets) {

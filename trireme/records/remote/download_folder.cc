@@ -150,6 +150,21 @@ std::vector<Stored> stored_in(const fs::path& folder) {
   return all;
 }
 
+// The lock of those that remove files or give them their names: two must not count on the same
+// room, and none may remove the facts that another has just written.
+Descriptor lock_names(const fs::path& folder) {
+  Descriptor names(
+      ::open((folder / ".room").c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666));
+  if (!names) throw disk_refused("lock");
+  for (const auto deadline = Deadline::after(kMostWaitForRoom); !lock(names, LOCK_EX);) {
+    if (deadline.expired())
+      throw Damage("another process makes room in the folder of downloads, and does not end",
+                   "end the process that is stopped there", ErrorCode::timeout);
+    std::this_thread::sleep_for(Milliseconds(5));
+  }
+  return names;
+}
+
 int64_t bytes_of_stored(const std::vector<Stored>& all) {
   int64_t bytes = 0;
   for (const Stored& each : all) bytes += each.bytes;
@@ -253,6 +268,7 @@ FetchedFile DownloadFolder::finish(PartialFile part, const std::string& name) co
   if (::fdatasync(part.descriptor.get()) != 0) throw disk_refused("write");
   part.facts.bytes = part.bytes;
   part.facts.digest = digest_of_open(part.descriptor, part.bytes);
+  const Descriptor names = lock_names(folder_);
   // New facts must never stand beside the bytes of an older file.
   std::error_code ignored;
   fs::remove(file(name, kWhole), ignored);
@@ -263,12 +279,6 @@ FetchedFile DownloadFolder::finish(PartialFile part, const std::string& name) co
     throw disk_refused("rename");
   fs::remove(file(name, kPartFacts), ignored);
   return {std::move(part.descriptor), std::move(part.facts)};
-}
-
-void DownloadFolder::remove(const std::string& name) const {
-  std::error_code ignored;
-  fs::remove(file(name, kWhole), ignored);
-  fs::remove(file(name, kWholeFacts), ignored);
 }
 
 int64_t DownloadFolder::limit(int64_t most) const {
@@ -290,16 +300,7 @@ void DownloadFolder::reserve(PartialFile& part, int64_t bytes) const {
 
 bool DownloadFolder::make_room(PartialFile& part, int64_t bytes, int64_t most,
                                const std::function<bool(const std::string&)>& keep) const {
-  // One process at a time, so that two do not count on the same room.
-  const Descriptor gate(
-      ::open((folder_ / ".room").c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666));
-  if (!gate) throw disk_refused("lock");
-  for (const auto deadline = Deadline::after(kMostWaitForRoom); !lock(gate, LOCK_EX);) {
-    if (deadline.expired())
-      throw Damage("another process makes room in the folder of downloads, and does not end",
-                   "end the process that is stopped there", ErrorCode::timeout);
-    std::this_thread::sleep_for(Milliseconds(5));
-  }
+  const Descriptor names = lock_names(folder_);
   const int64_t all = limit(most);
   std::vector<Stored> stored = stored_in(folder_);
   struct stat own {};
@@ -314,8 +315,9 @@ bool DownloadFolder::make_room(PartialFile& part, int64_t bytes, int64_t most,
     const Descriptor opened(::open(each.path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
     if (!opened || !lock(opened, LOCK_EX) || !is_at(each.path, opened)) continue;  // In use.
     std::error_code ignored;
-    if (!fs::remove(each.path, ignored)) continue;
+    // The facts first: once the name is free, another process may write new ones.
     fs::remove(file(each.name, each.is_part ? kPartFacts : kWholeFacts), ignored);
+    if (!fs::remove(each.path, ignored)) continue;
     lacking -= each.bytes;
   }
   if (lacking > 0) return false;

@@ -3,7 +3,8 @@
 // A whole file is NAME.shard with its facts in NAME.json; one that is being fetched is NAME.part
 // with NAME.part.json. The process that fetches a file has an exclusive lock (flock) on NAME.part,
 // and renames it when it is whole and synchronised. A process that reads NAME.shard has a shared
-// lock on it, so that no other removes it to make room. All locks end with their process.
+// lock on it, so that no other removes it to make room. A process that removes files, or gives one
+// its final name, has an exclusive lock on .room. All locks end with their process.
 #pragma once
 #include <trireme/base/deadline.h>
 #include <trireme/base/descriptor.h>
@@ -62,8 +63,6 @@ class DownloadFolder {
   void drop(PartialFile part, const std::string& name) const;
   // Makes a whole file of it. Returns it as open() does. Throws Damage.
   FetchedFile finish(PartialFile part, const std::string& name) const;
-  // Removes the file from the folder. Those who have it open read on.
-  void remove(const std::string& name) const;
 
   // Takes disk space for `bytes` more bytes of `part`, so that all files have at most `most` (-1:
   // half of the disk space that is free or taken by them). Removes files that are not in use,
