@@ -12,11 +12,13 @@ import time
 class FileServer:
     """Serves `files` (name -> bytes). `faults` has for a name a list of words, each for one
     request, in order: "503", "cut" (the connection ends in the middle), "stall", "slow", "short"
-    (fewer bytes than said), "to ADDRESS" (a redirection)."""
+    (fewer bytes than said), "blind" (it continues whatever version it has), "to ADDRESS" (a
+    redirection). `more` has headers for each answer with a file."""
 
-    def __init__(self, files, ranges=True, versions="etag", certificate=None, lengths=True):
+    def __init__(self, files, ranges=True, versions="etag", certificate=None, lengths=True,
+                 more=()):
         self.files, self.ranges, self.versions = dict(files), ranges, versions
-        self.lengths = lengths
+        self.lengths, self.more = lengths, dict(more)
         self.faults, self.requests, self.bytes_sent = {}, [], 0
         self.lock, self.over = threading.Lock(), threading.Event()
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
@@ -67,16 +69,18 @@ class FileServer:
                 self.send_file(outer.files[name], fault)
 
             def send_file(self, content, fault):
-                tag = '"' + hashlib.sha256(content).hexdigest()[:16] + '"'
-                version = {"etag": tag, "date": "Mon, 01 Jan 2024 00:00:00 GMT",
-                           "none": None}[outer.versions]
+                digest = hashlib.sha256(content).hexdigest()
+                tag = f'"{digest[:16]}"'
+                date = f"Mon, 01 Jan 2024 00:{int(digest[:2], 16) % 60:02}:00 GMT"
+                version = {"etag": tag, "date": date, "none": None}[outer.versions]
                 if version and version in (self.headers.get("If-None-Match"),
                                            self.headers.get("If-Modified-Since")):
                     self.send_response(304)
                     return self.end_headers()
                 first, status = 0, 200
                 asked = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
-                if asked and outer.ranges and self.headers.get("If-Range") == version:
+                fits = fault == "blind" or self.headers.get("If-Range") == version
+                if asked and outer.ranges and fits:
                     first, status = int(asked[1]), 206
                     if first >= len(content):
                         return self.send_error(416)
@@ -88,6 +92,8 @@ class FileServer:
                 if status == 206:
                     self.send_header("Content-Range",
                                      f"bytes {first}-{len(content) - 1}/{len(content)}")
+                for name, value in outer.more.items():
+                    self.send_header(name, value)
                 rest = content[first:]
                 if outer.lengths:
                     self.send_header("Content-Length", str(len(rest)))

@@ -122,6 +122,47 @@ class Remote(SystemTest):
         server.files = Changing({"train-0000.tar": original})
         self.assertTrue(self.texts(server.url + "/train-0000.tar")[0].startswith("record 100"))
 
+    def test_a_server_that_continues_another_version_is_asked_for_all_of_it(self):
+        name, new = "train-0000.tar", tar_of(100, 40, 5000)
+        for versions in ("etag", "date"):
+            with self.subTest(versions=versions):
+                server = self.serve(self.shards(1, 40, 5000), versions=versions)
+                server.faults[name] = ["cut", "blind"]
+                old = server.files[name]
+
+                class Changing(dict):
+                    def __getitem__(inner, name):
+                        return old if len(server.requests) == 1 else new
+
+                server.files = Changing(server.files)
+                texts = self.texts(server.url + f"/{name}")
+                self.assertEqual([text[:10] for text in texts],
+                                 [f"record {i}" for i in range(100, 140)])
+                self.assertEqual(["Range" in headers for _, headers in server.requests],
+                                 [False, True, False])
+
+    def test_a_whole_part_of_another_version_is_not_taken_for_the_indexed_file(self):
+        server = self.serve(self.shards(1, 40, 5000))
+        address = server.url + "/train-0000.tar"
+        self.data("index", address)
+        whole = next(iter(self.downloads.glob("*.shard")))
+        part = whole.with_suffix(".part")
+        whole.rename(part)
+        facts = json.loads(whole.with_suffix(".json").read_text())
+        del facts["digest"]
+        with open("/proc/sys/kernel/random/boot_id", encoding="utf-8") as file:
+            facts["boot"] = file.read()
+        whole.with_suffix(".part.json").write_text(json.dumps(facts))
+        # A process that was killed before the last step left all of it: no byte is fetched again.
+        sent = server.bytes_sent
+        self.data("verify", address)
+        self.assertEqual(server.bytes_sent, sent)
+        whole.rename(part)
+        whole.with_suffix(".part.json").write_text(json.dumps(facts))
+        part.write_bytes(tar_of(100, 40, 5000))
+        self.data("verify", address)
+        self.assertEqual(whole.read_bytes(), server.files["train-0000.tar"])
+
     def test_errors_name_address_and_cause_but_no_secret(self):
         server = self.serve(self.shards(1, 40, 5000))
         name = "train-0000.tar"
@@ -155,6 +196,10 @@ class Remote(SystemTest):
 
     def test_a_server_that_does_not_say_the_length_is_refused(self):
         server = self.serve(self.shards(1), lengths=False)
+        self.assertIn("does not say how long",
+                      self.data("index", server.url + "/train-0000.tar", code=1))
+        server.more = {"Transfer-Encoding": "identity"}  # It says no length either.
+        server.faults["train-0000.tar"] = ["cut"]
         self.assertIn("does not say how long",
                       self.data("index", server.url + "/train-0000.tar", code=1))
 

@@ -19,6 +19,7 @@ namespace {
 
 constexpr long kMostRedirections = 5;
 constexpr long kLeastBytesInSecond = 1024;
+constexpr std::string_view kAnotherVersion = "the server continues another version of the file";
 constexpr long kOk = 200, kPartial = 206, kSame = 304, kBadRange = 416;
 
 // A whole number at the front of the text; -1 if there is none.
@@ -30,6 +31,13 @@ int64_t number_in_front(std::string_view text) {
 
 bool may_pass(long status) {
   return status == 408 || status == 425 || status == 429 || (status >= 500 && status != 501);
+}
+
+std::string lower_case(std::string_view text) {
+  std::string lower(text);
+  for (char& letter : lower)
+    letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
+  return lower;
 }
 
 std::string meaning_of(long status) {
@@ -94,14 +102,12 @@ class Transfer {
     set(CURLOPT_LOW_SPEED_TIME, static_cast<long>((wait + 999) / 1000));
     set(CURLOPT_NOSIGNAL, 1L);
     set(CURLOPT_ERRORBUFFER, why_.data());
-    const bool continues = request_.offset > 0 && !request_.version.empty();
-    const bool is_date = !request_.version.starts_with('"');
-    if (continues) {
+    if (continues()) {
       range_ = fmt::format("{}-", request_.offset);
       set(CURLOPT_RANGE, range_.c_str());
       add_header("If-Range: " + request_.version);
     } else if (request_.unless_same && !request_.version.empty()) {
-      add_header((is_date ? "If-Modified-Since: " : "If-None-Match: ") + request_.version);
+      add_header((is_date() ? "If-Modified-Since: " : "If-None-Match: ") + request_.version);
     }
     if (headers_) set(CURLOPT_HTTPHEADER, headers_.get());
     set(CURLOPT_HEADERFUNCTION, &Transfer::on_header);
@@ -112,6 +118,9 @@ class Transfer {
     set(CURLOPT_XFERINFODATA, this);
     set(CURLOPT_NOPROGRESS, 0L);
   }
+
+  bool continues() const { return request_.offset > 0 && !request_.version.empty(); }
+  bool is_date() const { return !request_.version.starts_with('"'); }
 
   // The numbers of libcurl before 7.85, which later ones still take.
   void limit_protocols() {
@@ -127,7 +136,7 @@ class Transfer {
   // The lines of an answer. Those of a redirection are forgotten when the next answer begins.
   void see_header(std::string_view line) {
     if (line.starts_with("HTTP/")) {
-      head_ = {}, entity_tag_.clear(), is_chunked_ = false;
+      head_ = {}, entity_tag_.clear(), last_modified_.clear(), is_chunked_ = false;
       const size_t space = line.find(' ');
       is_framed_ = line.starts_with("HTTP/2") || line.starts_with("HTTP/3");
       if (space != std::string_view::npos)
@@ -136,9 +145,7 @@ class Transfer {
     }
     const size_t colon = line.find(':');
     if (colon == std::string_view::npos) return;
-    std::string name(line.substr(0, colon));
-    for (char& letter : name)
-      letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
+    const std::string name = lower_case(line.substr(0, colon));
     const std::string_view value = trimmed(line.substr(colon + 1));
     if (name == "content-length" && head_.status == kOk) {
       head_.size = number_in_front(value);
@@ -149,13 +156,24 @@ class Transfer {
     } else if (name == "etag" && value.starts_with('"')) {  // Others are weak.
       entity_tag_ = value;
     } else if (name == "last-modified") {
-      head_.version = value;
+      last_modified_ = value;
     } else if (name == "transfer-encoding") {
-      is_chunked_ = true;
+      // Others, such as identity, have no end that would show a cut.
+      is_chunked_ |= lower_case(value).ends_with("chunked");
     }
   }
 
   bool has_file() const { return head_.status == kOk || head_.status == kPartial; }
+
+  // Whether the bytes are the rest of another version than the one that was begun. Not every
+  // server knows If-Range. The answer to it may leave Last-Modified out, but not an ETag (RFC
+  // 9110, section 15.3.7).
+  bool is_rest_of_another() const {
+    if (head_.status != kPartial || !continues()) return false;
+    if (request_.size >= 0 && head_.size != request_.size) return true;
+    if (!is_date()) return entity_tag_ != request_.version;
+    return !last_modified_.empty() && last_modified_ != request_.version;
+  }
 
   void check_head() {
     const bool is_wrong_part =
@@ -172,7 +190,7 @@ class Transfer {
       return ignored_ < (1 << 20);
     }
     if (!has_begun_) begin();
-    if (!wrong_.empty()) return false;
+    if (!wrong_.empty() || has_no_rest_) return false;
     taken_ += static_cast<int64_t>(bytes.size());
     if (request_.take) request_.take(bytes);
     return true;
@@ -180,9 +198,10 @@ class Transfer {
 
   void begin() {
     has_begun_ = true;
-    if (!entity_tag_.empty()) head_.version = entity_tag_;
+    head_.version = entity_tag_.empty() ? last_modified_ : entity_tag_;
     check_head();
-    if (wrong_.empty() && request_.begin) request_.begin(head_);
+    has_no_rest_ = wrong_.empty() && is_rest_of_another();
+    if (wrong_.empty() && !has_no_rest_ && request_.begin) request_.begin(head_);
   }
 
   DownloadReply judge(CURLcode code) {
@@ -195,6 +214,7 @@ class Transfer {
       reply.end = DownloadEnd::not_there, reply.failure = wrong_;
       return reply;
     }
+    if (has_no_rest_) return no_rest(kAnotherVersion);
     if (code != CURLE_OK) {
       reply.failure = why_[0] ? why_.data() : library_.easy_strerror(code);
       if (code == CURLE_UNSUPPORTED_PROTOCOL)
@@ -206,10 +226,8 @@ class Transfer {
       reply.end = DownloadEnd::same;
       return reply;
     }
-    if (head_.status == kBadRange) {
-      reply.failure = "the server has no bytes where the file was cut";
-      return reply;
-    }
+    if (head_.status == kBadRange)
+      return no_rest("the server has no bytes where the file was cut");
     if (!has_file()) {
       reply.failure = fmt::format("the server answers {}", meaning_of(head_.status));
       if (!may_pass(head_.status)) reply.end = DownloadEnd::not_there;
@@ -217,6 +235,7 @@ class Transfer {
       return reply;
     }
     if (!has_begun_) begin();  // An empty file.
+    if (has_no_rest_) return no_rest(kAnotherVersion);
     if (!wrong_.empty()) {
       reply.end = DownloadEnd::not_there, reply.failure = wrong_;
     } else if (head_.size >= 0 && head_.offset + taken_ != head_.size) {
@@ -225,6 +244,12 @@ class Transfer {
     } else {
       reply.end = DownloadEnd::done;
     }
+    return reply;
+  }
+
+  static DownloadReply no_rest(std::string_view why) {
+    DownloadReply reply;
+    reply.failure = why, reply.has_no_rest = true;
     return reply;
   }
 
@@ -277,10 +302,10 @@ class Transfer {
   const CurlLibrary& library_ = curl_library();
   std::unique_ptr<CURL, decltype(&::curl_easy_cleanup)> handle_;
   HeaderList headers_{nullptr, library_.slist_free_all};
-  std::string range_, entity_tag_, wrong_;
+  std::string range_, entity_tag_, last_modified_, wrong_;
   std::array<char, CURL_ERROR_SIZE> why_{};
   DownloadHead head_;
-  bool is_chunked_ = false, is_framed_ = false, has_begun_ = false;
+  bool is_chunked_ = false, is_framed_ = false, has_begun_ = false, has_no_rest_ = false;
   size_t ignored_ = 0;
   int64_t taken_ = 0;
   std::exception_ptr thrown_;

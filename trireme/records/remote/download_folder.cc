@@ -263,11 +263,15 @@ void DownloadFolder::drop(PartialFile part, const std::string& name) const {
   part.descriptor.reset();  // The lock ends last.
 }
 
-FetchedFile DownloadFolder::finish(PartialFile part, const std::string& name) const {
+void DownloadFolder::note_digest(PartialFile& part) const {
   if (::ftruncate(part.descriptor.get(), part.bytes) != 0) throw disk_refused("write");
   if (::fdatasync(part.descriptor.get()) != 0) throw disk_refused("write");
   part.facts.bytes = part.bytes;
   part.facts.digest = digest_of_open(part.descriptor, part.bytes);
+}
+
+FetchedFile DownloadFolder::finish(PartialFile part, const std::string& name) const {
+  if (part.facts.digest.empty()) note_digest(part);
   const Descriptor names = lock_names(folder_);
   // New facts must never stand beside the bytes of an older file.
   std::error_code ignored;

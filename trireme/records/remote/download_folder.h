@@ -61,6 +61,8 @@ class DownloadFolder {
   void restart(PartialFile& part, const std::string& name, FetchedFacts facts) const;
   // Gives up a part that nobody needs.
   void drop(PartialFile part, const std::string& name) const;
+  // Notes the digest of a part that has all its bytes. Throws Damage.
+  void note_digest(PartialFile& part) const;
   // Makes a whole file of it. Returns it as open() does. Throws Damage.
   FetchedFile finish(PartialFile part, const std::string& name) const;
 

@@ -107,8 +107,7 @@ class Fetch {
     }
     int64_t furthest = part.bytes;
     for (int fruitless = 0;;) {
-      const bool is_all_there = part.facts.bytes >= 0 && part.bytes == part.facts.bytes;
-      if (is_all_there && !must_ask) return finish(std::move(part));
+      if (!must_ask && is_whole_as_wanted(part)) return finish(std::move(part));
       const net::DownloadReply reply = ask_server(part, old);
       switch (reply.end) {
         case net::DownloadEnd::done: return finish(std::move(part));
@@ -117,8 +116,7 @@ class Fetch {
         case net::DownloadEnd::not_there: throw refused_by_server(reply);
         case net::DownloadEnd::failed: break;
       }
-      // Nothing fits behind the end of what the server has.
-      if (reply.head.status == 416) folder_.restart(part, wish_.name, {});
+      if (reply.has_no_rest) folder_.restart(part, wish_.name, {});
       fruitless = part.bytes >= furthest + kLeastProgress ? 0 : fruitless + 1;
       furthest = std::max(furthest, part.bytes);
       if (fruitless >= options_.tries && may_use_old(old)) {
@@ -135,6 +133,16 @@ class Fetch {
       log_warning("{}: {}; another try follows", wish_.shown, reply.failure);
       if (!pause(pause_before(fruitless, reply), wish_.stop)) return std::nullopt;
     }
+  }
+
+  // A process that was killed may have left all bytes of a version that is not the indexed one.
+  // The server may have that one.
+  bool is_whole_as_wanted(PartialFile& part) const {
+    if (part.facts.bytes < 0 || part.bytes != part.facts.bytes) return false;
+    folder_.note_digest(part);
+    if (fits(part.facts)) return true;
+    folder_.restart(part, wish_.name, {});
+    return false;
   }
 
   // No index says which version of the file is the right one.
@@ -161,6 +169,7 @@ class Fetch {
     net::DownloadRequest request{.url = wish_.address,
                                  .offset = part.bytes,
                                  .version = part.facts.version,
+                                 .size = part.facts.bytes,
                                  .timeout = options_.timeout,
                                  .stop = wish_.stop};
     if (old && fits(old->facts))
@@ -176,10 +185,6 @@ class Fetch {
     if (head.offset == 0)
       folder_.restart(part, wish_.name,
                       {.bytes = head.size, .version = head.version, .digest = {}});
-    else if (part.facts.bytes >= 0 && head.size != part.facts.bytes)
-      throw Damage(fmt::format("the server says {} bytes and {} bytes for the same version of it",
-                               part.facts.bytes, head.size),
-                   "a server that gives each version an ETag of its own");
     room_ = part.bytes;
     if (head.size >= 0) provide(part, head.size - part.bytes);
   }
