@@ -199,8 +199,24 @@ TEST(Address, IsShownWithoutSecrets) {
   EXPECT_EQ(shown_address("https://me:pass@host:80/a/b.tar?sig=1#x"), "https://host:80/a/b.tar");
   EXPECT_EQ(shown_address("http://host/a@b.tar"), "http://host/a@b.tar");
   EXPECT_EQ(address_of_file("https://me:p@ss@host/a?x"), "https://host/a?x");
+  EXPECT_EQ(shown_address("http://[::1]:80/a@b.tar"), "http://[::1]:80/a@b.tar");
+  EXPECT_EQ(shown_path("a/b?c@d"), "a/b?c@d");
   EXPECT_FALSE(is_address("pipe:https://host/a"));
   EXPECT_FALSE(is_address("file:///a"));
+}
+
+TEST(Address, IsRefusedAndHiddenIfAPasswordEndsItsHost) {
+  for (const char* const address : {"https://me:pa/ss@host/a.tar", "https://me:pa?ss@host/a.tar",
+                                    "https://me:pa#ss@host/a.tar", "https://me:/pass@host/a.tar",
+                                    "https://me:pa/s@s@host/a.tar", "https://me:p/ss@host/{a"}) {
+    EXPECT_EQ(shown_address(address).substr(0, 13), "https://host/") << address;
+    const std::string said =
+        message_of(ErrorCode::invalid_argument, [&] { find_remote_files(address, {}); });
+    EXPECT_EQ(said.find("s@"), std::string::npos) << said;
+  }
+  const std::string said = message_of(ErrorCode::invalid_argument,
+                                      [] { find_remote_files("https://me:pa@host/{3..1}", {}); });
+  EXPECT_EQ(said.find("me:pa"), std::string::npos) << said;
 }
 
 TEST(Address, NamesTheFilesOfAPattern) {

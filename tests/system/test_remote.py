@@ -187,12 +187,15 @@ class Remote(SystemTest):
                               ("http://127.0.0.1:1/*.tar", "cannot be listed"),
                               ("http://127.0.0.1:1/data/", "names no file"),
                               ("http:///a.tar", "no host"),
+                              ("http://me:pass1/2@127.0.0.1:1/a.tar", "%2F for /"),
+                              ("http://me:pass1@127.0.0.1:1/{a.tar", "without a }"),
                               ("ftp://127.0.0.1/a.tar", "files are read here"),
                               ("file:///etc/a.tar", "files are read here")):
             with self.subTest(address=address):
                 code = 1 if part in ("2 tries", "host") else 2
-                self.assertIn(part, self.data("index", address, "--format", "webdataset",
-                                              code=code))
+                out = self.data("index", address, "--format", "webdataset", code=code)
+                self.assertIn(part, out)
+                self.assertNotIn("pass1", out)
 
     def test_a_server_that_does_not_say_the_length_is_refused(self):
         server = self.serve(self.shards(1), lengths=False)

@@ -10,13 +10,6 @@
 #include <trireme/run/config.h>
 
 namespace trireme::cli {
-namespace {
-
-std::string shown_path(const records::OpenOptions& options) {
-  return records::is_address(options.path) ? records::shown_address(options.path) : options.path;
-}
-
-}  // namespace
 
 void DataArguments::add_to(Command command) {
   std::vector<std::string_view> names;
@@ -73,9 +66,12 @@ std::vector<OpenedPart> DataArguments::parts(bool make_index_anew) const {
   if (is_config()) return parts_of_config(make_index_anew);
   if (!set.empty())
     throw Error(ErrorCode::invalid_argument, "cli",
-                fmt::format("--set is for a configuration, but '{}' is a path", shown_path(open)),
+                fmt::format("--set is for a configuration, but '{}' is a path",
+                            records::shown_path(open.path)),
                 "the options of this command, or a file .yaml");
-  return {{{}, shown_path(open), records::open_records(completed(open, make_index_anew))}};
+  return {{{},
+           records::shown_path(open.path),
+           records::open_records(completed(open, make_index_anew))}};
 }
 
 records::OpenOptions DataArguments::completed(records::OpenOptions options,
@@ -108,7 +104,7 @@ std::vector<OpenedPart> DataArguments::parts_of_config(bool make_index_anew) con
   std::vector<OpenedPart> opened;
   for (const data::PartFiles& part : data::files_of_parts(load_config({open.path, set}).data)) {
     try {
-      opened.push_back({part.name, shown_path(part.open),
+      opened.push_back({part.name, records::shown_path(part.open.path),
                         records::open_records(completed(part.open, make_index_anew))});
     } catch (const Error& error) {
       if (!part.may_be_missing || error.code() != ErrorCode::not_found) throw;

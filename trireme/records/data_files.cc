@@ -33,15 +33,15 @@ std::optional<int64_t> whole_number(std::string_view text) {
 }
 
 // The texts that "{content}" stands for.
-std::vector<std::string> choices_of(std::string_view content, const std::string& pattern) {
+std::vector<std::string> choices_of(std::string_view content, const std::string& shown) {
   std::vector<std::string> choices;
   if (const size_t dots = content.find(".."); dots != std::string_view::npos) {
     const std::string_view first = content.substr(0, dots), last = content.substr(dots + 2);
     const auto from = whole_number(first), to = whole_number(last);
     if (!from || !to || *from > *to)
-      throw bad_pattern(pattern, fmt::format("has the range {{{}}}", content));
+      throw bad_pattern(shown, fmt::format("has the range {{{}}}", content));
     if (static_cast<uint64_t>(*to - *from) >= kMostFiles)
-      throw bad_pattern(pattern, fmt::format("stands for more than {} files", kMostFiles));
+      throw bad_pattern(shown, fmt::format("stands for more than {} files", kMostFiles));
     for (int64_t number = *from; number <= *to; ++number)
       choices.push_back(fmt::format("{:0{}}", number, first.size()));
     return choices;
@@ -130,23 +130,28 @@ DataFiles files_of_pattern(const std::string& path) {
   return files;
 }
 
-}  // namespace
-
-std::vector<std::string> expand_braces(const std::string& pattern) {
+// The paths of a part of a pattern, which messages show as `shown`.
+std::vector<std::string> expand_part(const std::string& pattern, const std::string& shown) {
   const size_t open = pattern.find('{');
   if (open == std::string::npos) return {pattern};
   const size_t close = pattern.find('}', open);
-  if (close == std::string::npos) throw bad_pattern(pattern, "has a { without a }");
+  if (close == std::string::npos) throw bad_pattern(shown, "has a { without a }");
   const std::string_view content = std::string_view(pattern).substr(open + 1, close - open - 1);
-  const std::vector<std::string> rest = expand_braces(pattern.substr(close + 1));
+  const std::vector<std::string> rest = expand_part(pattern.substr(close + 1), shown);
   std::vector<std::string> expanded;
-  for (const std::string& choice : choices_of(content, pattern))
+  for (const std::string& choice : choices_of(content, shown))
     for (const std::string& end : rest) {
       if (expanded.size() >= kMostFiles)
-        throw bad_pattern(pattern, fmt::format("stands for more than {} files", kMostFiles));
+        throw bad_pattern(shown, fmt::format("stands for more than {} files", kMostFiles));
       expanded.push_back(pattern.substr(0, open) + choice + end);
     }
   return expanded;
+}
+
+}  // namespace
+
+std::vector<std::string> expand_braces(const std::string& pattern) {
+  return expand_part(pattern, shown_path(pattern));
 }
 
 DataFiles find_remote_files(const std::string& address, const DownloadOptions& options) {

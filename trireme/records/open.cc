@@ -84,7 +84,7 @@ const Format& find_format(std::string_view name) {
 }
 
 const Format& guess_format(const std::string& path) {
-  const std::string shown = is_address(path) ? shown_address(path) : path;
+  const std::string shown = shown_path(path);
   if (const Format* const found = format_of_name(shown)) return *found;
   if (!is_address(path) && path_exists(path) && fs::is_directory(path)) {
     bool has_folder = false;

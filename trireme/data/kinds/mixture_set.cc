@@ -7,6 +7,7 @@
 #include <trireme/data/kinds/mixture_set.h>
 #include <trireme/data/pipeline/stage.h>
 #include <trireme/data/service/addresses.h>
+#include <trireme/records/remote/address.h>
 #include <algorithm>
 #include <string_view>
 #include <utility>
@@ -166,7 +167,8 @@ void add_up(const std::vector<SourceOptions>& sources, const MixtureParts& parts
     if (tests > 0 && !one.test_content.empty()) test_content += one.test_content + "\n";
     data.about +=
         fmt::format("source {}: {} {} with {} samples, and {} of the test part\n", sources[i].name,
-                    sources[i].options.name, sources[i].options.path, one.train_samples, tests) +
+                    sources[i].options.name, records::shown_path(sources[i].options.path),
+                    one.train_samples, tests) +
         one.about;
     Json facts{{"name", sources[i].name},
                {"format", sources[i].options.name},

@@ -8,6 +8,7 @@
 #include <trireme/data/pipeline/sample_shape.h>
 #include <trireme/data/service/addresses.h>
 #include <trireme/records/open.h>
+#include <trireme/records/remote/address.h>
 #include <algorithm>
 #include <utility>
 
@@ -255,8 +256,8 @@ void require_same_fields(const records::Reader& train, const records::Reader& te
   throw Error(ErrorCode::invalid_argument, "data",
               fmt::format("data.test_path, {}, has records of {} and {} named classes, and "
                           "data.path has {} and {} named classes",
-                          options.test_path, describe(test), test.class_names().size(),
-                          describe(train), train.class_names().size()),
+                          records::shown_path(options.test_path), describe(test),
+                          test.class_names().size(), describe(train), train.class_names().size()),
               "a test part of the same data set");
 }
 
@@ -383,7 +384,8 @@ Dataset read_parts(const DataOptions& options, SharedReader train_part, SharedRe
   const records::Reader& train = *parts.train;
   if (train.size() == 0)
     throw Error(ErrorCode::invalid_argument, "data",
-                fmt::format("there is no record in {}", options.path), "files with records");
+                fmt::format("there is no record in {}", records::shown_path(options.path)),
+                "files with records");
   const auto [train_stages, test_stages] = stages_of(options);
   parts.train_stages = of_samples(train_stages);
   parts.test_stages = of_samples(test_stages);
