@@ -6,6 +6,7 @@ import datetime
 import hashlib
 import json
 import random
+import resource
 import shutil
 import unittest
 
@@ -158,6 +159,22 @@ class WithArrow(Parquet):
             for batch in batches:
                 out.write_batch(batch)
         self.check(path, pa.table({"word": ["a", "b", "a", "b", "c", "x", "y"]}))
+
+    def test_thousands_of_dictionaries_take_no_memory_for_each_other(self):
+        count = 12_000
+        words = pa.array([f"word {i}" for i in range(count)])
+        schema = pa.schema([("word", pa.dictionary(pa.int32(), pa.string()))])
+        options = pa.ipc.IpcWriteOptions(emit_dictionary_deltas=True)
+        with pa.ipc.new_stream(str(self.folder / "x.arrow"), schema, options=options) as out:
+            for i in range(count):
+                word = pa.DictionaryArray.from_arrays(pa.array([i], pa.int32()), words[:i + 1])
+                out.write_batch(pa.record_batch([word], schema=schema))
+        most = (1 << 30, 1 << 30)
+        self.data("index", self.folder / "x.arrow",
+                  preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, most))
+        records = self.head(self.folder / "x.arrow")
+        self.assertEqual([record["fields"]["word"]["text"] for record in records],
+                         words[:1000].to_pylist())
 
     def test_tensors_have_their_shapes(self):
         kind = pa.fixed_shape_tensor(pa.uint8(), [2, 3])

@@ -4,6 +4,7 @@
 #include <arrow/ipc/reader.h>
 #include <algorithm>
 #include <cstring>
+#include <map>
 
 #include "arrow_file.h"
 
@@ -18,14 +19,15 @@ struct MessagePlace {
   int32_t metadata_bytes = 0;
 };
 
+// A dictionary, or an addition to one.
 struct DictionaryPlace : MessagePlace {
-  int64_t id = 0;
+  int64_t number = 0;  // Among all of the file.
+  size_t base = 0;     // Among those of its id: the dictionary to which it and others are added.
 };
 
 struct BatchPlace : MessagePlace {
   int64_t rows = 0;
-  // The dictionaries that were known when it was written.
-  std::shared_ptr<const std::vector<DictionaryPlace>> dictionaries;
+  int64_t dictionaries = 0;  // It knows so many, the first ones of the file.
 };
 
 // A number in a table of FlatBuffers whose bytes Arrow has verified. A field that is left out has
@@ -94,7 +96,7 @@ class IpcFile : public ArrowFile {
                                                         arrow::MemoryPool& pool) const override {
     const BatchPlace& batch = batches_[static_cast<size_t>(group)];
     std::vector<MessagePlace> places{schema_place_};
-    places.insert(places.end(), batch.dictionaries->begin(), batch.dictionaries->end());
+    add_dictionaries(batch.dictionaries, places);
     places.push_back(batch);
     const auto reader = value_of(arrow::ipc::RecordBatchStreamReader::Open(
         std::make_unique<MessagesOfBatch>(file, std::move(places)), options(pool, columns)));
@@ -133,7 +135,6 @@ class IpcFile : public ArrowFile {
   }
 
   void find_messages(SourceFile& file, int64_t at, int64_t end) {
-    auto dictionaries = std::make_shared<const std::vector<DictionaryPlace>>();
     bool has_schema = false;
     for (; at < end;) {
       const auto place = message_at(file, at, end);
@@ -151,11 +152,11 @@ class IpcFile : public ArrowFile {
         schema_place_ = *place;
         has_schema = true;
       } else if (type == arrow::ipc::MessageType::DICTIONARY_BATCH) {
-        dictionaries = with_dictionary(*dictionaries, *place, message->header());
+        add_dictionary(*place, message->header());
       } else if (type == arrow::ipc::MessageType::RECORD_BATCH) {
         const auto rows = flat_number<int64_t>(message->header(), 0);
         if (rows < 0) throw ArrowRefusal{ArrowFailure::damaged, "a batch has less than 0 rows"};
-        batches_.push_back({*place, rows, dictionaries});
+        batches_.push_back({*place, rows, dictionary_count_});
       } else {
         throw ArrowRefusal{ArrowFailure::unsupported, "it has tensors, and not only batches"};
       }
@@ -164,14 +165,23 @@ class IpcFile : public ArrowFile {
     if (!has_schema) throw ArrowRefusal{ArrowFailure::damaged, "it has no schema"};
   }
 
-  static std::shared_ptr<const std::vector<DictionaryPlace>> with_dictionary(
-      std::vector<DictionaryPlace> known, const MessagePlace& place, const void* header) {
-    const auto id = flat_number<int64_t>(header, 0);
-    const bool is_more_of_it = flat_number<uint8_t>(header, 2) != 0;
-    if (!is_more_of_it)
-      std::erase_if(known, [&](const DictionaryPlace& other) { return other.id == id; });
-    known.push_back({place, id});
-    return std::make_shared<const std::vector<DictionaryPlace>>(std::move(known));
+  void add_dictionary(const MessagePlace& place, const void* header) {
+    auto& same_id = dictionaries_[flat_number<int64_t>(header, 0)];
+    const bool is_addition = flat_number<uint8_t>(header, 2) != 0;
+    const size_t base = !is_addition ? same_id.size() : same_id.empty() ? 0 : same_id.back().base;
+    same_id.push_back({place, dictionary_count_++, base});
+  }
+
+  // Adds the messages of the dictionaries that hold after the first `count` ones, in the file's
+  // order.
+  void add_dictionaries(int64_t count, std::vector<MessagePlace>& places) const {
+    for (const auto& [id, same_id] : dictionaries_) {
+      const auto end = std::ranges::lower_bound(same_id, count, {}, &DictionaryPlace::number);
+      if (end == same_id.begin()) continue;
+      const auto base = same_id.begin() + static_cast<std::ptrdiff_t>(std::prev(end)->base);
+      places.insert(places.end(), base, end);
+    }
+    std::ranges::sort(places, {}, &MessagePlace::offset);
   }
 
   // The message whose prefix is at `at`; nothing at the mark of the stream's end.
@@ -202,12 +212,13 @@ class IpcFile : public ArrowFile {
                          "its footer states " + std::to_string(reader->num_record_batches()) +
                              " batches, but it has " + std::to_string(groups())};
     // In a file a dictionary may stand behind batches that use it.
-    if (!batches_.empty())
-      for (BatchPlace& batch : batches_) batch.dictionaries = batches_.back().dictionaries;
+    for (BatchPlace& batch : batches_) batch.dictionaries = dictionary_count_;
   }
 
   MessagePlace schema_place_;
   std::vector<BatchPlace> batches_;
+  std::map<int64_t, std::vector<DictionaryPlace>> dictionaries_;  // By their ids.
+  int64_t dictionary_count_ = 0;
   std::shared_ptr<arrow::Schema> schema_;
 };
 
