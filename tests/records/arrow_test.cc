@@ -189,6 +189,25 @@ TEST_P(ArrowFiles, GiveTheColumnsThatWereChosenInTheirOrder) {
             std::string::npos);
 }
 
+TEST_P(ArrowFiles, GiveColumnsThatAreChosenByTheirFields) {
+  if (is_built_without_arrow()) return;
+  OpenOptions named = options(), chosen = named;
+  named.columns = {"tokens", "label"};
+  named.label = "label";
+  int calls = 0;
+  chosen.choose = [&](const std::vector<FieldSpec>& fields) -> ColumnChoice {
+    ++calls;
+    EXPECT_EQ(fields.size(), 4U);
+    return {{fields[2].name, fields[3].name}, fields[3].name};
+  };
+  const auto reader = open_records(chosen);
+  EXPECT_EQ(calls, 1);
+  EXPECT_EQ(reader->content(), open_records(named)->content());
+  EXPECT_EQ(reader->label(5), 2);
+  ASSERT_EQ(reader->fields().size(), 2U);
+  EXPECT_EQ(read_record(*reader, 0).fields.size(), 2U);
+}
+
 TEST_P(ArrowFiles, StayValidWhileARecordKeepsThem) {
   if (is_built_without_arrow()) return;
   const auto reader = open_records(options());

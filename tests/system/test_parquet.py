@@ -339,6 +339,18 @@ class WithArrow(Parquet):
         self.assert_refused([TRIREME, "train", *words], 2, "points.parquet, row 38 (row group 2)",
                             "column 'label'", "no value")
 
+    def test_columns_that_are_not_needed_may_differ(self):
+        for number, caption in enumerate(("a text", 7)):
+            rows = [{"bytes": png(bytes([200 if i % 2 else 20]) * 192, 8, 8), "path": "x.png"}
+                    for i in range(30)]
+            self.write(f"{number}.parquet", pa.table({
+                "image": rows, "label": [i % 2 for i in range(30)], "caption": [caption] * 30}))
+        report = self.train("--set", "model.name=mlp", "--set", "data.name=parquet", "--set",
+                            f"data.path={self.folder}", "--set",
+                            "data.stages=decode | normalise(0.5, 0.5)", "--set",
+                            "train.epochs=1", "--set", "data.batch=10", name="captions")
+        self.assertEqual(report["samples"]["expected"], report["samples"]["seen_once"])
+
     def test_images_as_hugging_face_has_them(self):
         rows = [{"bytes": png(bytes([200 if i % 2 else 20]) * 192, 8, 8), "path": f"{i}.png"}
                 for i in range(60)]

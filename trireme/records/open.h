@@ -3,6 +3,7 @@
 #include <trireme/records/record.h>
 #include <trireme/records/remote/fetch.h>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -13,6 +14,11 @@
 namespace trireme::records {
 
 struct DataFiles;
+
+struct ColumnChoice {
+  std::vector<std::string> columns;
+  std::string label;
+};
 
 struct OpenOptions {
   std::string format;  // A name of formats(); empty: by the names of the files.
@@ -27,6 +33,9 @@ struct OpenOptions {
   std::vector<std::string> columns;
   // csv, jsonl, npy, parquet, arrow: the column of whole numbers that are labels.
   std::string label;
+  // parquet, arrow: chooses columns and label by the fields of the first file, which are those of
+  // `columns`.
+  std::function<ColumnChoice(const std::vector<FieldSpec>&)> choose = {};
   std::string dtype;                 // tokens without a header: uint16, uint32 or int32.
   int64_t block = 0;                 // tokens: one more than this in a record; 0: documents.
   std::optional<int64_t> separator;  // tokens: the token with which each document begins.

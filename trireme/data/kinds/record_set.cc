@@ -64,17 +64,18 @@ std::shared_ptr<const records::Reader> open_columns(const DataOptions& options,
     if (std::ranges::find(open.columns, options.target) == open.columns.end())
       open.columns.push_back(options.target);
   }
-  auto reader = records::open_records(open);
   const auto [train_stages, test_stages] = stages_of(options);
   const bool is_padded = find_stage(train_stages, "pad") || find_stage(test_stages, "pad");
-  const FieldChoice fields =
-      choose_fields(reader->fields(), {options.inputs, options.target, is_padded});
-  if (fields.target.empty() && fields.tokens.empty()) return reader;
-  open.columns = names_of_choice(fields);
-  for (const records::FieldSpec& field : reader->fields())
-    if (field.name == fields.target && is_whole(field.dtype) && field.shape &&
-        field.shape->empty())
-      open.label = field.name;
+  open.choose = [&](const std::vector<records::FieldSpec>& all) -> records::ColumnChoice {
+    const FieldChoice fields = choose_fields(all, {options.inputs, options.target, is_padded});
+    if (fields.target.empty() && fields.tokens.empty()) return {open.columns, {}};
+    records::ColumnChoice choice{names_of_choice(fields), {}};
+    for (const records::FieldSpec& field : all)
+      if (field.name == fields.target && is_whole(field.dtype) && field.shape &&
+          field.shape->empty())
+        choice.label = field.name;
+    return choice;
+  };
   return records::open_records(open);
 }
 

@@ -17,7 +17,8 @@ class ArrowReader : public Reader {
  public:
   ArrowReader(const OpenOptions& options, const Format& format, ArrowFormat kind)
       : set_(options, format, kind),
-        content_(content_of(format.name, {{"columns", options.columns}, {"label", options.label}},
+        content_(content_of(format.name,
+                            {{"columns", set_.choice().columns}, {"label", set_.choice().label}},
                             set_.identities())),
         groups_(options.memory_bytes) {
     if (set_.groups().empty())

@@ -118,7 +118,7 @@ ArrowSet::ArrowSet(const OpenOptions& options, const Format& format, ArrowFormat
               UnpackLimits{options.memory_bytes, options.max_ratio}, /*may_be_packed=*/false),
       identities_(shards_.identities()),
       files_(shards_.count()),
-      has_labels_(!options.label.empty()) {
+      choice_{options.columns, options.label} {
   shards_.expect(identities_);
   for (size_t file = 0; file < files_.size(); ++file)
     with_place([&] { return path(file); }, [&] { open(file, options); });
@@ -146,14 +146,12 @@ void ArrowSet::open(size_t file, const OpenOptions& options) {
   mine.handle = plugin_.open(&source, kind_, memory_bytes_, &reply);
   if (!mine.handle) throw damage_of(reply, reading);
   const ArrowSchema& schema = *plugin_.schema(mine.handle);
-  mine.columns = choose(schema, options.columns);
-  if (has_labels_) mine.label = choose_label(schema, options.label);
+  if (file == 0 && options.choose)
+    choice_ = options.choose(specs_of(schema, choose(schema, options.columns)));
+  mine.columns = choose(schema, choice_.columns);
+  if (!choice_.label.empty()) mine.label = choose_label(schema, choice_.label);
 
-  std::vector<FieldSpec> fields;
-  for (size_t i = 0; i < mine.columns.types.size(); ++i)
-    fields.push_back(
-        spec_of_arrow(name_of_column(schema, mine.columns.numbers[mine.columns.slots[i]]),
-                      mine.columns.types[i]));
+  const std::vector<FieldSpec> fields = specs_of(schema, mine.columns);
   if (file == 0) fields_ = fields;
   for (size_t i = 0; i < fields.size(); ++i) {
     const auto same = [](const FieldSpec& a, const FieldSpec& b) {
@@ -165,6 +163,14 @@ void ArrowSet::open(size_t file, const OpenOptions& options) {
                    "files with the same columns", ErrorCode::invalid_argument);
   }
   add_groups(file);
+}
+
+std::vector<FieldSpec> ArrowSet::specs_of(const ArrowSchema& schema, const ArrowColumns& columns) {
+  std::vector<FieldSpec> fields;
+  for (size_t i = 0; i < columns.types.size(); ++i)
+    fields.push_back(spec_of_arrow(name_of_column(schema, columns.numbers[columns.slots[i]]),
+                                   columns.types[i]));
+  return fields;
 }
 
 ArrowColumns ArrowSet::choose(const ArrowSchema& schema,
@@ -250,7 +256,7 @@ std::string ArrowSet::name_of(const ArrowGroupPlace& place) const {
 
 std::vector<int64_t> ArrowSet::labels() const {
   std::vector<int64_t> labels;
-  if (!has_labels_) return labels;
+  if (choice_.label.empty()) return labels;
   for (const ArrowGroupPlace& place : groups_) {
     with_place([&] { return fmt::format("{}, {}", path(place.file), name_of(place)); },
                [&] {

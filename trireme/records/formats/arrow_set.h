@@ -74,6 +74,8 @@ class ArrowSet {
   ArrowSet(const ArrowSet&) = delete;
 
   const std::vector<FieldSpec>& fields() const { return fields_; }
+  // The columns and the label of the options, or those that they have chosen.
+  const ColumnChoice& choice() const { return choice_; }
   const std::vector<ArrowGroupPlace>& groups() const { return groups_; }  // All have rows.
   const ArrowGroupPlace& group_of(int64_t record) const;
   // Whether all groups together have no more than the memory for a record, by what files state.
@@ -101,6 +103,7 @@ class ArrowSet {
     ArrowColumns columns, label;
   };
   void open(size_t file, const OpenOptions& options);
+  static std::vector<FieldSpec> specs_of(const ArrowSchema& schema, const ArrowColumns& columns);
   ArrowColumns choose(const ArrowSchema& schema, const std::vector<std::string>& names) const;
   ArrowColumns choose_label(const ArrowSchema& schema, const std::string& name) const;
   void add_groups(size_t file);
@@ -119,7 +122,7 @@ class ArrowSet {
   std::vector<File> files_;
   std::vector<FieldSpec> fields_;
   std::vector<ArrowGroupPlace> groups_;
-  bool has_labels_ = false;
+  ColumnChoice choice_;
 };
 
 }  // namespace trireme::records
