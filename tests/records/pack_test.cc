@@ -1,7 +1,29 @@
+#include <dlfcn.h>
 #include <trireme/records/pack/pack.h>
+#include <zlib.h>
 #include <algorithm>
 #include <set>
 #include "files.h"
+
+// The codes with which zlib fails; Z_OK: it does not.
+namespace {
+struct {
+  int init = Z_OK, deflate = Z_OK;
+} failing_zlib;
+}  // namespace
+
+// In the place of zlib's own functions, which they call.
+extern "C" int deflateInit2_(z_streamp stream, int level, int method, int window, int memory,
+                             int strategy, const char* version, int size) {
+  static const auto own =
+      reinterpret_cast<decltype(&::deflateInit2_)>(::dlsym(RTLD_NEXT, "deflateInit2_"));
+  if (failing_zlib.init != Z_OK) return failing_zlib.init;
+  return own(stream, level, method, window, memory, strategy, version, size);
+}
+extern "C" int deflate(z_streamp stream, int flush) {
+  static const auto own = reinterpret_cast<decltype(&::deflate)>(::dlsym(RTLD_NEXT, "deflate"));
+  return failing_zlib.deflate != Z_OK ? failing_zlib.deflate : own(stream, flush);
+}
 
 namespace trireme::records {
 namespace pack_tests {
@@ -129,6 +151,20 @@ TEST(Pack, LeavesNothingAfterAnErrorAndReplacesNothing) {
   message_of(ErrorCode::corrupt, [&] { pack_all(two, {.to = "tfrecord", .output = output}); });
   EXPECT_FALSE(fs::exists(output));
   EXPECT_FALSE(fs::exists(folder.path(".out.packing")));
+}
+
+TEST(Pack, TellsThatZlibFails) {
+  const Folder folder;
+  const PackOptions options{
+      .to = "webdataset", .output = folder.path("out"), .packing = Packing::gzip};
+  for (int* const failure : {&failing_zlib.init, &failing_zlib.deflate}) {
+    *failure = Z_MEM_ERROR;
+    const std::string message =
+        message_of(ErrorCode::internal, [&] { pack_all(rows(folder), options); });
+    *failure = Z_OK;
+    EXPECT_NE(message.find("insufficient memory"), std::string::npos) << message;
+    EXPECT_FALSE(fs::exists(options.output));
+  }
 }
 
 TEST(Pack, ReplacesWhatAKilledProcessLeft) {

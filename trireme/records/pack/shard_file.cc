@@ -27,17 +27,31 @@ Error shard_refused(const std::filesystem::path& path, std::string_view doing, i
                    : "an --output that can be written");
 }
 
+void require_zstd(size_t code) {
+  if (ZSTD_isError(code))
+    throw Error(ErrorCode::internal, "data",
+                fmt::format("zstd cannot compress a shard: {}", ZSTD_getErrorName(code)));
+}
+
+Error zlib_failed(int code) {
+  return Error(ErrorCode::internal, "data",
+               fmt::format("zlib cannot compress a shard: {}", zError(code)), "more memory");
+}
+
 }  // namespace
 
 struct ShardFile::Packer {
   explicit Packer(Packing packing) {
     if (packing == Packing::zstd) {
       zstd.reset(ZSTD_createCCtx());
-      ZSTD_CCtx_setParameter(zstd.get(), ZSTD_c_compressionLevel, kZstdLevel);
-      ZSTD_CCtx_setParameter(zstd.get(), ZSTD_c_checksumFlag, 1);
+      if (!zstd) throw Error(ErrorCode::internal, "data", "zstd has not enough memory");
+      require_zstd(ZSTD_CCtx_setParameter(zstd.get(), ZSTD_c_compressionLevel, kZstdLevel));
+      require_zstd(ZSTD_CCtx_setParameter(zstd.get(), ZSTD_c_checksumFlag, 1));
     } else {
-      is_gzip = deflateInit2(&gzip, Z_DEFAULT_COMPRESSION, Z_DEFLATED, kGzipWindow, kGzipMemory,
-                             Z_DEFAULT_STRATEGY) == Z_OK;
+      const int code = deflateInit2(&gzip, Z_DEFAULT_COMPRESSION, Z_DEFLATED, kGzipWindow,
+                                    kGzipMemory, Z_DEFAULT_STRATEGY);
+      if (code != Z_OK) throw zlib_failed(code);
+      is_gzip = true;
     }
   }
   ~Packer() {
@@ -53,7 +67,7 @@ struct ShardFile::Packer {
       for (size_t left = 1; left > 0;) {
         ZSTD_outBuffer out{room.data(), room.size(), 0};
         left = ZSTD_compressStream2(zstd.get(), &out, &in, is_end ? ZSTD_e_end : ZSTD_e_continue);
-        if (ZSTD_isError(left)) throw Error(ErrorCode::internal, "data", ZSTD_getErrorName(left));
+        require_zstd(left);
         packed.append(room.data(), out.pos);
         if (!is_end && in.pos == in.size) break;
       }
@@ -66,6 +80,8 @@ struct ShardFile::Packer {
       gzip.next_out = reinterpret_cast<Bytef*>(room.data());
       gzip.avail_out = static_cast<uInt>(room.size());
       code = deflate(&gzip, is_end ? Z_FINISH : Z_NO_FLUSH);
+      // Without new bytes there is nothing to do, which zlib calls Z_BUF_ERROR.
+      if (code != Z_OK && code != Z_STREAM_END && code != Z_BUF_ERROR) throw zlib_failed(code);
       packed.append(room.data(), room.size() - gzip.avail_out);
     } while (gzip.avail_out == 0 && code != Z_STREAM_END);
     return packed;
