@@ -153,6 +153,20 @@ TEST(Pack, LeavesNothingAfterAnErrorAndReplacesNothing) {
   EXPECT_FALSE(fs::exists(folder.path(".out.packing")));
 }
 
+TEST(Pack, WritesIntoTheFolderOfALink) {
+  const Folder folder;
+  fs::create_directory(folder.path("empty"));
+  fs::create_directory_symlink("empty", folder.path("link"));
+  pack_all(rows(folder), {.to = "webdataset", .output = folder.path("link")});
+  EXPECT_TRUE(fs::is_symlink(folder.path("link")));
+  EXPECT_EQ(open_path(folder.path("empty"))->size(), 50);
+  fs::create_directory_symlink("nothing", folder.path("lost"));
+  const std::string message = message_of(ErrorCode::invalid_argument, [&] {
+    check_pack({.to = "npy", .output = folder.path("lost")});
+  });
+  EXPECT_NE(message.find("leads nowhere"), std::string::npos) << message;
+}
+
 TEST(Pack, TellsThatZlibFails) {
   const Folder folder;
   const PackOptions options{

@@ -101,6 +101,20 @@ class Pack(SystemTest):
         self.assertIn("has files already", self.data(*words, code=2))
 
     @unittest.skipUnless(small_disk.can_be_made(), "mount namespaces cannot be made here")
+    def test_a_mount_point_is_refused_before_anything_is_read(self):
+        disk = self.folder / "disk"
+        disk.mkdir()
+        words = ["pack", self.folder / "missing.txt", "--to", "webdataset", "--output"]
+        out = self.data(*words, disk, code=2, before=small_disk.words(disk, "2m"))
+        self.assertIn("is a mount point", out)
+        self.assertIn(f"{disk}/packed", out)
+        # A part of the same file system, which has the same number of a device.
+        bound = ["unshare", "--mount", "--map-root-user", "sh", "-c",
+                 'mount --bind "$0" "$0" && exec "$@"', disk]
+        self.assertIn("is a mount point", self.data(*words, disk, code=2, before=bound))
+        self.assertIn("missing.txt", self.data(*words, disk / "new", code=2))
+
+    @unittest.skipUnless(small_disk.can_be_made(), "mount namespaces cannot be made here")
     def test_a_full_disk_names_the_shard(self):
         lines = self.folder / "lines.txt"
         lines.write_text("".join(f"line {i}\n" for i in range(3000)))

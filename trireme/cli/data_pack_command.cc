@@ -31,6 +31,7 @@ struct PackArguments {
 
 int pack(const PackArguments& arguments) {
   const records::PackOptions options = arguments.options();
+  records::check_pack(options);  // To open a data set may need its index, which takes time.
   std::vector<records::PackPart> parts;
   for (const OpenedPart& part : arguments.data.parts()) parts.push_back({part.name, part.reader});
   const auto packed = records::pack_records(parts, options);

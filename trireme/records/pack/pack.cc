@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <trireme/base/descriptor.h>
 #include <trireme/base/error.h>
 #include <trireme/base/files.h>
@@ -153,34 +154,48 @@ PackedPart pack_part(const PackPart& part, const fs::path& folder, const PackOpt
   return packed;
 }
 
-void check_pack(const PackOptions& options) {
-  if (std::ranges::find(kPackTargets, options.to) == std::end(kPackTargets))
-    throw wrong_pack(fmt::format("the target is '{}'", options.to),
-                     fmt::format("--to {}", fmt::join(kPackTargets, ", ")));
-  if (options.to == "npy" && options.packing != Packing::none)
-    throw wrong_pack("files of npy are mapped, and cannot be compressed", "leave --compress out");
-  constexpr int64_t kLeastShard = 1 << 16;
-  if (options.shard_bytes < kLeastShard)
-    throw wrong_pack(fmt::format("shards of {} are too small", format_bytes(options.shard_bytes)),
-                     "at least 64KiB");
+// The folder that gets the records: an absolute path, without links.
+fs::path place_of_output(const fs::path& output) {
   std::error_code unknown;
-  const bool is_there = path_exists(options.output);
-  if (options.output.empty() || (is_there && !fs::is_directory(options.output, unknown)) ||
-      (is_there && !fs::is_empty(options.output, unknown)))
-    throw wrong_pack(
-        fmt::format("the output '{}' has files already, or is none", options.output.string()),
-        "a folder that is not there yet, or is empty");
+  fs::path place = fs::weakly_canonical(fs::absolute(output), unknown);
+  if (unknown) place = fs::absolute(output).lexically_normal();
+  return place.filename().empty() ? place.parent_path() : place;
+}
+
+// Whether another file system, or another part of one, is mounted there.
+bool is_mount_point(const fs::path& folder) {
+  struct statx status {};
+  if (::statx(AT_FDCWD, folder.c_str(), AT_NO_AUTOMOUNT, STATX_TYPE, &status) == 0 &&
+      (status.stx_attributes_mask & STATX_ATTR_MOUNT_ROOT))
+    return (status.stx_attributes & STATX_ATTR_MOUNT_ROOT) != 0;
+  struct stat own {
+  }, above{};  // Linux before 5.8.
+  return ::stat(folder.c_str(), &own) == 0 && ::stat(folder.parent_path().c_str(), &above) == 0 &&
+         own.st_dev != above.st_dev;
+}
+
+void check_output(const fs::path& output) {
+  const auto refuse = [&](std::string_view why, std::string_view remedy) {
+    throw wrong_pack(fmt::format("the output '{}' {}", output.string(), why), remedy);
+  };
+  if (output.empty()) refuse("is no folder", "a folder that is not there yet, or is empty");
+  std::error_code unknown;
+  const fs::path place = place_of_output(output);
+  if (fs::is_symlink(place, unknown)) refuse("is a link that leads nowhere", "another name");
+  if (!path_exists(place)) return;
+  if (!fs::is_directory(place, unknown) || !fs::is_empty(place, unknown))
+    refuse("has files already, or is none", "a folder that is not there yet, or is empty");
+  if (is_mount_point(place))
+    refuse("is a mount point, which cannot be replaced by the finished folder",
+           fmt::format("a folder in it: {}", (place / "packed").string()));
 }
 
 // The folder beside the output that has the files until all of them are whole.
 class UnfinishedFolder {
  public:
-  explicit UnfinishedFolder(const fs::path& output) {
-    fs::path whole = fs::absolute(output).lexically_normal();
-    if (whole.filename().empty()) whole = whole.parent_path();
-    output_ = whole;
-    path_ = whole.parent_path() / ("." + whole.filename().string() + ".packing");
-    require_writable_folder(whole.parent_path());
+  explicit UnfinishedFolder(const fs::path& output) : output_(place_of_output(output)) {
+    path_ = output_.parent_path() / ("." + output_.filename().string() + ".packing");
+    require_writable_folder(output_.parent_path());
     fs::create_directory(path_);
     lock_ = Descriptor(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW));
     if (!lock_ || ::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0)
@@ -228,6 +243,19 @@ class UnfinishedFolder {
 
 Json PackedPart::to_json() const {
   return {{"folder", folder.string()}, {"files", files}, {"records", records}, {"bytes", bytes}};
+}
+
+void check_pack(const PackOptions& options) {
+  if (std::ranges::find(kPackTargets, options.to) == std::end(kPackTargets))
+    throw wrong_pack(fmt::format("the target is '{}'", options.to),
+                     fmt::format("--to {}", fmt::join(kPackTargets, ", ")));
+  if (options.to == "npy" && options.packing != Packing::none)
+    throw wrong_pack("files of npy are mapped, and cannot be compressed", "leave --compress out");
+  constexpr int64_t kLeastShard = 1 << 16;
+  if (options.shard_bytes < kLeastShard)
+    throw wrong_pack(fmt::format("shards of {} are too small", format_bytes(options.shard_bytes)),
+                     "at least 64KiB");
+  check_output(options.output);
 }
 
 std::vector<PackedPart> pack_records(const std::vector<PackPart>& parts,

@@ -14,8 +14,9 @@
 namespace trireme::records {
 
 struct PackOptions {
-  std::string to;                // webdataset, tfrecord, npy
-  std::filesystem::path output;  // A folder that is not there yet, or is empty.
+  std::string to;  // A name of kPackTargets.
+  // A folder that is not there yet, or is empty and no mount point; or a link to one.
+  std::filesystem::path output;
   int64_t shard_bytes =
       256'000'000;                  // The most in a shard before it is compressed; npy: no shards.
   Packing packing = Packing::none;  // Not for npy.
@@ -35,6 +36,9 @@ struct PackedPart {
 };
 
 inline constexpr std::string_view kPackTargets[] = {"webdataset", "tfrecord", "npy"};
+
+// Throws what pack_records() throws for an option or an output, before any record is read.
+void check_pack(const PackOptions& options);
 
 // Everything is written into a folder beside the output, which gets its name when all files are
 // whole and on the disk. An error or a killed process leaves no output. Throws Error:
