@@ -1,8 +1,10 @@
 #include <dlfcn.h>
 #include <trireme/records/pack/pack.h>
+#include <trireme/records/pack/whole_numbers.h>
 #include <zlib.h>
 #include <algorithm>
 #include <set>
+#include <tuple>
 #include "files.h"
 
 // The codes with which zlib fails; Z_OK: it does not.
@@ -34,7 +36,7 @@ namespace fs = std::filesystem;
 std::string value_of(const Field& field) {
   if (field.encoded || field.dtype == plan::DType::float32) return std::string(field.text());
   std::string text;
-  for (const int64_t number : numbers_of<int64_t>(field)) text += std::to_string(number) + " ";
+  for_each_whole_number(field, [&](int64_t number) { text += std::to_string(number) + " "; });
   return text;
 }
 
@@ -117,6 +119,55 @@ TEST(Pack, WritesArrays) {
   });
   EXPECT_NE(message.find("'text'"), std::string::npos);
   EXPECT_FALSE(fs::exists(folder.path("texts")));
+}
+
+TEST(Pack, WritesTheSameDocumentsOfTokens) {
+  const Folder folder;
+  std::string lines;
+  for (int i = 0; i < 40; ++i) {
+    std::string list;
+    for (int k = 0; k < i % 5; ++k) list += (k ? ", " : "") + std::to_string(1000 * i + k);
+    lines += "{\"a\": [" + list + "], \"label\": 3, \"text\": \"x\"}\n";
+  }
+  const auto reader = open_path(folder.write("a.jsonl", lines));
+  const auto packed = pack_all(reader, {.to = "tokens", .output = folder.path("narrow")});
+  EXPECT_EQ(packed[0].files, (std::vector<std::string>{"tokens.bin", "tokens.idx"}));
+  const auto narrow = open_path(folder.path("narrow"));
+  EXPECT_EQ(narrow->fields()[0].dtype, plan::DType::uint16);
+  EXPECT_EQ(values_of(*narrow, "tokens"), values_of(*reader, "a"));
+  EXPECT_EQ(narrow->length(4), 4);
+  // A file of the pair's own: nothing changes.
+  pack_all(narrow, {.to = "tokens", .output = folder.path("again")});
+  EXPECT_EQ(open_path(folder.path("again"))->content(), narrow->content());
+  const auto wide = open_path(
+      folder.write("b.jsonl", lines + "{\"a\": [70000, 1], \"label\": 3, \"text\": \"\"}\n"));
+  pack_all(wide, {.to = "tokens", .output = folder.path("wide"), .field = "a", .shuffle = 1});
+  const auto shuffled = open_path(folder.path("wide"));
+  EXPECT_EQ(shuffled->fields()[0].dtype, plan::DType::int32);
+  auto expected = values_of(*wide, "a"), actual = values_of(*shuffled, "tokens");
+  EXPECT_NE(actual, expected);
+  std::ranges::sort(actual);
+  std::ranges::sort(expected);
+  EXPECT_EQ(actual, expected);
+}
+
+TEST(Pack, NamesAFieldThatHasNoTokens) {
+  const Folder folder;
+  const auto reader = open_path(folder.write("a.jsonl",
+                                             "{\"a\": [1], \"b\": [2, 3], \"c\": \"x\"}\n"
+                                             "{\"a\": [-1], \"b\": [2], \"c\": \"x\"}\n"));
+  const PackOptions options{.to = "tokens", .output = folder.path("out")};
+  for (const auto& [field, code, part] :
+       {std::tuple("", ErrorCode::invalid_argument, "one of a, b"),
+        {"d", ErrorCode::invalid_argument, "no field 'd'"},
+        {"a", ErrorCode::unsupported, "a.jsonl, line 2"},
+        {"c", ErrorCode::unsupported, "has a text"}}) {
+    PackOptions named = options;
+    named.field = field;
+    const std::string message = message_of(code, [&] { pack_all(reader, named); });
+    EXPECT_NE(message.find(part), std::string::npos) << message;
+    EXPECT_FALSE(fs::exists(options.output));
+  }
 }
 
 TEST(Pack, ShufflesByASeed) {

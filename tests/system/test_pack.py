@@ -3,6 +3,7 @@ looks whole."""
 
 import json
 import os
+import random
 import signal
 import struct
 import time
@@ -67,6 +68,36 @@ class Pack(SystemTest):
                   self.folder / "arrays")
         self.assertEqual(np.load(self.folder / "arrays/x.npy").tolist(), [0.5, -2, 1000])
         self.assertEqual(np.load(self.folder / "arrays/n.npy").tolist(), [1, 2, 3])
+
+    def test_packed_tokens_train_as_the_lists_that_they_are_from(self):
+        numbers = random.Random(7)
+        documents = [[numbers.randrange(17) for _ in range(numbers.randrange(2, 20))]
+                     for _ in range(60)]
+        lists = self.folder / "lists.jsonl"
+        lists.write_text("".join(json.dumps({"tokens": one}) + "\n" for one in documents))
+        self.data("pack", lists, "--to", "tokens", "--output", self.folder / "packed")
+        tokens = np.fromfile(self.folder / "packed/tokens.bin", np.uint16)
+        self.assertEqual(tokens.tolist(), sum(documents, []))
+        # Megatron's index: a head, the lengths, where each document begins, and its number.
+        index = (self.folder / "packed/tokens.idx").read_bytes()
+        head = struct.unpack_from("<9sQBQQ", index)
+        self.assertEqual(head, (b"MMIDIDX\0\0", 1, 8, 60, 61))
+        lengths = np.frombuffer(index, np.int32, 60, 34)
+        self.assertEqual(lengths.tolist(), [len(one) for one in documents])
+        begins = np.frombuffer(index, np.int64, 60, 34 + 60 * 4)
+        self.assertEqual(begins.tolist(), [0] + (2 * np.cumsum(lengths[:-1])).tolist())
+        self.assertEqual(np.frombuffer(index, np.int64, 61, 34 + 60 * 12).tolist(),
+                         list(range(61)))
+        config = self.folder / "gpt.yaml"
+        config.write_text("""
+model: {name: gpt, layers: 1, width: 8, heads: 2}
+data: {batch: 6, stages: "pack(24, window=32)"}
+train: {epochs: 2, dtype: float64}
+""")
+        losses = [self.train("--set", f"data.name={name}", "--set", f"data.path={path}",
+                             config=config, name=name)["loss_history"]
+                  for name, path in (("jsonl", lists), ("tokens", self.folder / "packed"))]
+        self.assertEqual(losses[0], losses[1])
 
     def test_a_configuration_is_packed_part_by_part(self):
         for part in ("train", "test"):

@@ -12,11 +12,12 @@ namespace {
 
 struct PackArguments {
   DataArguments data;
-  std::string to, output, shard_bytes = "256MB", compress;
+  std::string to, output, shard_bytes = "256MB", compress, field;
   std::optional<int> shuffle;
 
   records::PackOptions options() const {
-    records::PackOptions pack{.to = to, .output = output, .shard_bytes = parse_bytes(shard_bytes)};
+    records::PackOptions pack{
+        .to = to, .output = output, .shard_bytes = parse_bytes(shard_bytes), .field = field};
     if (shuffle) pack.shuffle = static_cast<uint64_t>(*shuffle);
     if (compress == "zstd")
       pack.packing = records::Packing::zstd;
@@ -63,13 +64,16 @@ void add_data_pack(Command data) {
   command.option("--shard-bytes", arguments->shard_bytes,
                  "webdataset, tfrecord: the most bytes in a file before it is compressed (default "
                  "256MB)");
+  command.option("--field", arguments->field,
+                 "tokens: the field that has them (default: the only list of whole numbers)");
   command.option("--shuffle", arguments->shuffle,
                  "Write the records in a random order that this seed decides");
   command.option("--compress", arguments->compress,
                  "webdataset, tfrecord: zstd or gzip (default: none)");
   command.flag("--json", arguments->data.json, "Print JSON");
   command.examples({"trireme data pack photos/train --to webdataset --output shards --shuffle 1",
-                    "trireme data pack job.yaml --to tfrecord --compress zstd --output packed"});
+                    "trireme data pack job.yaml --to tfrecord --compress zstd --output packed",
+                    "trireme data pack documents.jsonl.zst --to tokens --output documents"});
   command.action([arguments] { return pack(*arguments); });
 }
 

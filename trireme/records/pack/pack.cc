@@ -13,6 +13,7 @@
 #include <trireme/records/damage.h>
 #include <trireme/records/pack/record_forms.h>
 #include <trireme/records/pack/shard_file.h>
+#include <trireme/records/pack/token_pair.h>
 #include <algorithm>
 #include <cerrno>
 #include <map>
@@ -40,8 +41,8 @@ class PackOrder {
 
 // Calls add(record, number) for each record in order, and names the record in errors.
 template <typename Add>
-void for_each_record(const Reader& reader, const PackOptions& options, Add add) {
-  const PackOrder order(reader.size(), options.shuffle);
+void for_each_record(const Reader& reader, std::optional<uint64_t> shuffle, Add add) {
+  const PackOrder order(reader.size(), shuffle);
   Record record;
   for (int64_t place = 0; place < reader.size(); ++place) {
     const int64_t number = order.at(place);
@@ -119,7 +120,7 @@ void pack_arrays(const Reader& reader, const fs::path& folder, const PackOptions
     packed.files.push_back(field.name + ".npy");
   }
   if (files.empty()) throw wrong_pack("its records have no fields in common", "--to webdataset");
-  for_each_record(reader, options, [&](const Record& record, int64_t) {
+  for_each_record(reader, options.shuffle, [&](const Record& record, int64_t) {
     if (record.fields.size() != files.size())
       throw Damage(
           fmt::format("it has {} fields, but others have {}", record.fields.size(), files.size()),
@@ -139,6 +140,25 @@ void pack_arrays(const Reader& reader, const fs::path& folder, const PackOptions
   }
 }
 
+// Tokens and their documents. The largest token says which type they have in the file, so all
+// records are read twice.
+void pack_tokens(const Reader& reader, const fs::path& folder, const PackOptions& options,
+                 PackedPart& packed) {
+  const std::string field = find_token_field(reader, options.field);
+  int64_t largest = -1;
+  for_each_record(reader, {}, [&](const Record& record, int64_t) {
+    largest = std::max(largest, largest_token(record, field));
+  });
+  if (largest < 0)
+    throw wrong_pack(fmt::format("the field '{}' has no token", field), "records with tokens");
+  TokenPair pair(folder, field, largest);
+  for_each_record(reader, options.shuffle,
+                  [&](const Record& record, int64_t) { pair.add(record); });
+  pair.finish();
+  packed.files = pair.files();
+  packed.bytes = pair.bytes();
+}
+
 PackedPart pack_part(const PackPart& part, const fs::path& folder, const PackOptions& options) {
   PackedPart packed{
       .folder = options.output / part.folder, .files = {}, .records = part.reader->size()};
@@ -147,8 +167,12 @@ PackedPart pack_part(const PackPart& part, const fs::path& folder, const PackOpt
     pack_arrays(*part.reader, folder, options, packed);
     return packed;
   }
+  if (options.to == "tokens") {
+    pack_tokens(*part.reader, folder, options, packed);
+    return packed;
+  }
   ShardPacker shards(folder, options, packed);
-  for_each_record(*part.reader, options,
+  for_each_record(*part.reader, options.shuffle,
                   [&](const Record& record, int64_t number) { shards.add(record, number); });
   shards.finish();
   return packed;
@@ -249,8 +273,14 @@ void check_pack(const PackOptions& options) {
   if (std::ranges::find(kPackTargets, options.to) == std::end(kPackTargets))
     throw wrong_pack(fmt::format("the target is '{}'", options.to),
                      fmt::format("--to {}", fmt::join(kPackTargets, ", ")));
-  if (options.to == "npy" && options.packing != Packing::none)
-    throw wrong_pack("files of npy are mapped, and cannot be compressed", "leave --compress out");
+  const bool is_mapped = options.to == "npy" || options.to == "tokens";
+  if (is_mapped && options.packing != Packing::none)
+    throw wrong_pack(fmt::format("files of {} are mapped, and cannot be compressed", options.to),
+                     "leave --compress out");
+  if (options.to != "tokens" && !options.field.empty())
+    throw wrong_pack(fmt::format("all fields are packed into {}, and --field is '{}'", options.to,
+                                 options.field),
+                     "--to tokens, or leave --field out");
   constexpr int64_t kLeastShard = 1 << 16;
   if (options.shard_bytes < kLeastShard)
     throw wrong_pack(fmt::format("shards of {} are too small", format_bytes(options.shard_bytes)),

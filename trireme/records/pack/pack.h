@@ -18,8 +18,9 @@ struct PackOptions {
   // A folder that is not there yet, or is empty and no mount point; or a link to one.
   std::filesystem::path output;
   int64_t shard_bytes =
-      256'000'000;                  // The most in a shard before it is compressed; npy: no shards.
-  Packing packing = Packing::none;  // Not for npy.
+      256'000'000;  // The most in a shard of webdataset or tfrecord before it is compressed.
+  Packing packing = Packing::none;  // Only for webdataset and tfrecord.
+  std::string field;  // tokens: the field that has them; empty: the only list of whole numbers.
   std::optional<uint64_t> shuffle;  // A seed: the records in a random order.
 };
 
@@ -35,7 +36,7 @@ struct PackedPart {
   Json to_json() const;
 };
 
-inline constexpr std::string_view kPackTargets[] = {"webdataset", "tfrecord", "npy"};
+inline constexpr std::string_view kPackTargets[] = {"webdataset", "tfrecord", "npy", "tokens"};
 
 // Throws what pack_records() throws for an option or an output, before any record is read.
 void check_pack(const PackOptions& options);

@@ -3,7 +3,7 @@
 #include <trireme/records/crc32c.h>
 #include <trireme/records/damage.h>
 #include <trireme/records/pack/record_forms.h>
-#include <cstring>
+#include <trireme/records/pack/whole_numbers.h>
 
 namespace trireme::records {
 namespace {
@@ -29,45 +29,17 @@ void append_little(T number, std::string& to) {
   to.append(reinterpret_cast<const char*>(&number), sizeof number);
 }
 
-template <typename T, typename Add>
-void for_each_number(std::span<const std::byte> bytes, Add add) {
-  for (size_t at = 0; at + sizeof(T) <= bytes.size(); at += sizeof(T)) {
-    T number{};
-    std::memcpy(&number, bytes.data() + at, sizeof number);
-    add(number);
-  }
-}
-
-template <typename T>
-std::string packed_integers(std::span<const std::byte> bytes) {
-  std::string packed;
-  for_each_number<T>(bytes, [&](T number) {
-    add_varint(static_cast<uint64_t>(static_cast<int64_t>(number)), packed);
-  });
-  return packed;
-}
-
 // The values of a field of numbers, as the list packs them.
 std::pair<FeatureKind, std::string> packed_numbers(const Field& field) {
-  using plan::DType;
-  const auto integers = [](std::string packed) {
-    return std::pair(FeatureKind::integers, std::move(packed));
-  };
-  switch (field.dtype) {
-    case DType::float32: return {FeatureKind::floats, std::string(field.text())};
-    case DType::int64: return integers(packed_integers<int64_t>(field.bytes));
-    case DType::int32: return integers(packed_integers<int32_t>(field.bytes));
-    case DType::int16: return integers(packed_integers<int16_t>(field.bytes));
-    case DType::int8: return integers(packed_integers<int8_t>(field.bytes));
-    case DType::uint32: return integers(packed_integers<uint32_t>(field.bytes));
-    case DType::uint16: return integers(packed_integers<uint16_t>(field.bytes));
-    case DType::uint8:
-    case DType::boolean: return integers(packed_integers<uint8_t>(field.bytes));
-    default:
-      throw Damage(fmt::format("TFRecord cannot hold the numbers of the field '{}' ({}) exactly",
-                               field.name, plan::to_string(field.dtype)),
-                   "--to webdataset", ErrorCode::unsupported);
-  }
+  if (field.dtype == plan::DType::float32) return {FeatureKind::floats, std::string(field.text())};
+  std::string packed;
+  const bool is_whole = for_each_whole_number(
+      field, [&](int64_t number) { add_varint(static_cast<uint64_t>(number), packed); });
+  if (!is_whole)
+    throw Damage(fmt::format("TFRecord cannot hold the numbers of the field '{}' ({}) exactly",
+                             field.name, plan::to_string(field.dtype)),
+                 "--to webdataset", ErrorCode::unsupported);
+  return {FeatureKind::integers, std::move(packed)};
 }
 
 }  // namespace
