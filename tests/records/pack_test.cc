@@ -151,6 +151,13 @@ TEST(Pack, WritesTheSameDocumentsOfTokens) {
   EXPECT_EQ(actual, expected);
 }
 
+TEST(Pack, TakesTheFieldOfTokensBesideOtherLists) {
+  const Folder folder;
+  const auto reader = open_path(folder.write("a.jsonl", "{\"mask\": [1], \"tokens\": [2, 3]}\n"));
+  pack_all(reader, {.to = "tokens", .output = folder.path("out")});
+  EXPECT_EQ(values_of(*open_path(folder.path("out")), "tokens"), values_of(*reader, "tokens"));
+}
+
 TEST(Pack, NamesAFieldThatHasNoTokens) {
   const Folder folder;
   const auto reader = open_path(folder.write("a.jsonl",

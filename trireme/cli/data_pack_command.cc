@@ -64,8 +64,9 @@ void add_data_pack(Command data) {
   command.option("--shard-bytes", arguments->shard_bytes,
                  "webdataset, tfrecord: the most bytes in a file before it is compressed (default "
                  "256MB)");
-  command.option("--field", arguments->field,
-                 "tokens: the field that has them (default: the only list of whole numbers)");
+  command.option(
+      "--field", arguments->field,
+      "tokens: the field that has them (default: tokens, or the only list of whole numbers)");
   command.option("--shuffle", arguments->shuffle,
                  "Write the records in a random order that this seed decides");
   command.option("--compress", arguments->compress,

@@ -20,7 +20,7 @@ struct PackOptions {
   int64_t shard_bytes =
       256'000'000;  // The most in a shard of webdataset or tfrecord before it is compressed.
   Packing packing = Packing::none;  // Only for webdataset and tfrecord.
-  std::string field;  // tokens: the field that has them; empty: the only list of whole numbers.
+  std::string field;  // tokens: the field that has them; empty: see find_token_field().
   std::optional<uint64_t> shuffle;  // A seed: the records in a random order.
 };
 

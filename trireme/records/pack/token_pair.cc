@@ -52,6 +52,7 @@ std::string find_token_field(const Reader& reader, const std::string& wanted) {
   std::vector<std::string_view> all, found;
   for (const FieldSpec& field : reader.fields()) {
     all.push_back(field.name);
+    if (wanted.empty() && field.name == "tokens" && may_be_tokens(field)) return field.name;
     if (wanted.empty() ? may_be_tokens(field) : field.name == wanted) found.push_back(field.name);
   }
   if (found.size() == 1) return std::string(found.front());

@@ -10,8 +10,8 @@
 
 namespace trireme::records {
 
-// The field whose lists of whole numbers are tokens: `wanted`, or the only one. Throws
-// Error(invalid_argument) that lists the fields.
+// The field whose lists of whole numbers are tokens: `wanted`, or the field `tokens`, or the only
+// such field. Throws Error(invalid_argument) that lists the fields.
 std::string find_token_field(const Reader& reader, const std::string& wanted);
 
 // The largest token of a record; -1 for an empty document. Throws Damage if the field is missing,
