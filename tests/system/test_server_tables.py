@@ -60,7 +60,10 @@ class ServerTables(ServerTest):
             with self.subTest(mode):
                 report = self.on_servers("--set", f"ps.consistency={mode}", name=mode)
                 self.assert_each_sample_once(report, epochs=5)
-                self.assertGreater(report["eval"]["accuracy"], 0.74)  # 0.65 are not clicked.
+                # 0.65 are not clicked, whose entropy is 0.65. How well the test part is learnt
+                # depends on the paces: 0.71 to 0.83.
+                self.assertLess(report["train_loss"], 0.4)
+                self.assertGreater(report["eval"]["accuracy"], 0.67)
 
     def test_unbounded_and_limited_tables_learn(self):
         for name, words in (("unbounded", ("tables.unbounded=true", "tables.optimizer=ftrl",
