@@ -267,6 +267,14 @@ void more_scalars(World& world) {
   record.step(0.5);
 }
 
+// The others do not call join() behind their last batch.
+void joined_alone(World& world) {
+  Net model;
+  Distributed<torch::optim::SGD> optimizer(world, model, 0.1);
+  for (int step = 1; step <= (is_last(world) ? 3 : 5); ++step) one_step(model, optimizer);
+  if (is_last(world)) optimizer.join();
+}
+
 void joined_with_a_record(World& world) {
   Net model;
   Distributed<torch::optim::SGD> optimizer(world, model, 0.1);
@@ -454,6 +462,7 @@ int main(int argc, char** argv) {
       {"left_twice", left_twice},
       {"loss_is_nan", loss_is_nan},
       {"more_scalars", more_scalars},
+      {"joined_alone", joined_alone},
       {"joined_with_a_record", joined_with_a_record},
       {"other_scalars", other_scalars},
       {"other_turns", other_turns},

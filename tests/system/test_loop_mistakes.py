@@ -34,6 +34,7 @@ class LoopMistakes(SystemTest):
         for name, processes, place in (
                 ("skipped", 3, "leaving of step 5"), ("left_early", 2, "leaving of step 4"),
                 ("left_early_with_data_parallel", 2, "has left the job"),
+                ("joined_alone", 3, "leaving of step 6"),
                 ("saved_on_one_rank", 2, "of step 4"), ("evaluated_on_one_rank", 2, "of step 4"),
                 ("epoch_on_one_rank", 2, "data of step 2")):
             with self.subTest(name):
@@ -99,7 +100,8 @@ class LoopMistakes(SystemTest):
             with self.subTest(name, processes=count):
                 code, out, err = self.run_mistake(name, count)
                 self.assertEqual(code, expected, out + err)
-                named = re.findall(rf"^(?:\[\d\] )?\[\w+\] .*{pattern.format(last=count - 1)}", err, re.M)
+                named = re.findall(r"^(?:\[\d\] )?\[\w+\] .*" + pattern.format(last=count - 1),
+                                   err, re.M)
                 self.assertEqual(len(named), count, err)
 
     def test_all_ranks_name_the_mistake_of_one(self):
