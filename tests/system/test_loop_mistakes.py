@@ -94,6 +94,7 @@ class LoopMistakes(SystemTest):
         self.assert_named("closure_alone", "under no_sync()")
         self.assert_named("uneven_values", "values for metrics", "rank 1", processes=(2,))
         self.assert_named("another_type", "step 2: rank 1", "hidden.weight", processes=(2,))
+
     def assert_all_ranks_name(self, name, pattern, processes=(3,), expected=2):
         """Each process says what `pattern` says, the one that made the mistake and the others."""
         for count in processes:
