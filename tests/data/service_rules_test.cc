@@ -79,6 +79,27 @@ TEST(ServiceFacts, ChangeWithAllThatDecidesAboutASampleAndWithNothingElse) {
   EXPECT_FALSE(facts_with(folder, changes[0].second).is_fixed);
 }
 
+TEST(ServiceFacts, FunctionsOfStagesCountWithTheirLibrary) {
+  const Folder folder;
+  folder.write("numbers.csv", "a,b,label\n1,2,0\n3,4,1\n5,6,0\n7,8,1\n");
+  const auto facts = [&](const std::string& stages) {
+    return facts_with(folder, [&](DataOptions& o) { o.stages = stages; });
+  };
+  const PartFacts plain = facts(""), mapped = facts("map(one)"), filtered = facts("filter(one)");
+  note_library(std::string(64, 'a'));
+  EXPECT_EQ(facts("").digest, plain.digest);  // A library may have a model alone.
+  for (const auto& [before, after] :
+       {std::pair(mapped, facts("map(one)")), std::pair(filtered, facts("filter(one)"))}) {
+    EXPECT_NE(before.digest, after.digest);
+    EXPECT_THAT(difference(before.facts, after.facts),
+                testing::ContainsRegex("model.library: \"(none|sha256 [^\"]*)\" here, "
+                                       "\"sha256 .*aaaaaaaaaaaaaaaa.*\" at the server"));
+  }
+  const PartFacts first = facts("map(one)");
+  note_library(std::string(64, 'b'));
+  EXPECT_NE(facts("map(one)").digest, first.digest);
+}
+
 TEST(ReplySenders, AClientThatDoesNotReadHoldsUpNoOther) {
   ReplySenders senders(2);
   std::promise<void> reads;

@@ -1,17 +1,19 @@
 """data.service: a process of a host, or `trireme data serve`, makes the samples of runs. The
 training stays the same, whether servers are there, are killed, or stand still."""
 
+import hashlib
 import json
 import os
 import random
 import signal
 import unittest
 
-from support import (TRIREME, SystemTest, environment, free_port, png, processes_that_mention,
+from support import (BIN, TRIREME, SystemTest, environment, free_port, png, processes_that_mention,
                      wait_until)
 from test_input import picture
 
 SECRET = "0123456789abcdef0123456789abcdef"
+OWN_STAGE = BIN.parent / "lib" / "own_stage.so"
 
 
 def files_in_memory():
@@ -226,6 +228,25 @@ train: {{epochs: 6, dtype: float64}}
                              "data.stages=decode | resize(16:16) | normalise | map(brighter)"], 2,
                             "brighter", "model.library", env=self.env)
         self.counts_of(server)
+
+    def test_another_version_of_the_users_functions_is_refused(self):
+        versions = [OWN_STAGE.read_bytes(), OWN_STAGE.read_bytes() + b"another build"]
+        libraries = [self.folder / "one.so", self.folder / "other.so"]
+        for library, version in zip(libraries, versions):
+            library.write_bytes(version)
+        stages = "data.stages=decode | resize(16:16) | normalise(0.5, 0.25) | map(darker)"
+        words = ["--set", stages, "--set", f"model.library={libraries[0]}"]
+        one = self.fit(*words, name="one")
+        server, address = self.serve(*words)
+        for name, service in (("served", address), ("host", "host")):
+            other = self.fit(*words, "--set", f"data.service={service}", name=name)
+            self.assert_same_training(other, one)
+            self.assertEqual(other["input"]["made_here"], 0)
+        here, there = [hashlib.sha256(version).hexdigest()[:16] for version in versions[::-1]]
+        self.refused(f"data.service={address}", stages, f"model.library={libraries[1]}",
+                     parts=[f'model.library: "sha256 {here}" here, "sha256 {there}" at the server'])
+        self.counts_of(server)
+        self.assert_nothing_is_left()
 
     def test_the_plan_names_the_service(self):
         code, out, err = self.run_to_end(TRIREME, "plan", self.config, "--set",

@@ -2,9 +2,11 @@
 
 #include <trireme/base/error.h>
 #include <trireme/base/files.h>
+#include <trireme/base/hash.h>
 #include <trireme/base/version.h>
 #include <trireme/config/registration.h>
 #include <trireme/data/data_kinds.h>
+#include <trireme/data/service/facts.h>
 #include <trireme/models/shapes.h>
 #include <trireme/run/model_library.h>
 #include <trireme/train/own_names.h>
@@ -83,7 +85,8 @@ void use_model_library(const std::filesystem::path& path) {
                 "the shared object's path, relative to the working directory");
   const std::filesystem::path canonical = std::filesystem::canonical(path);
   if (paths.contains(canonical)) return;
-  const auto names = registrations_in(read_file(canonical));
+  const std::string bytes = read_file(canonical);
+  const auto names = registrations_in(bytes);
   if (names.empty())
     refuse_library(path, "which registers no model, data set, loss or metric",
                    "a shared object with TRIREME_MODEL(\"name\", factory)");
@@ -94,6 +97,7 @@ void use_model_library(const std::filesystem::path& path) {
                                  each.trireme, version()),
                      "a build of it with the headers of this Trireme");
   paths.insert(canonical);  // Its names may be known in part, also after an error.
+  data::note_library(sha256_hex(bytes));
   open ? open(canonical, names) : add_names(names);
   config::throw_if_registration_failed();
 }

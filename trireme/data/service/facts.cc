@@ -10,11 +10,29 @@
 #include <trireme/data/pipeline/field_choice.h>
 #include <algorithm>
 #include <any>
+#include <mutex>
+#include <set>
+#include <utility>
 
 namespace trireme::data {
 namespace {
 
 constexpr size_t kLongestShown = 200;
+
+struct Libraries {
+  std::mutex mutex;
+  std::set<std::string> digests;
+};
+Libraries& known_libraries() {
+  static Libraries only;
+  return only;
+}
+
+std::string digests_of_libraries() {
+  auto& [mutex, digests] = known_libraries();
+  const std::lock_guard lock(mutex);
+  return digests.empty() ? "none" : fmt::format("sha256 {}", fmt::join(digests, ", "));
+}
 
 Stages stages_of_samples(const Stages& all) {
   Stages own;
@@ -41,9 +59,8 @@ std::string digest_of_subset(const std::vector<int64_t>& subset) {
 
 // A function of the user's may look at the whole draw.
 bool depends_on_index_alone(const Stages& stages) {
-  return std::ranges::none_of(stages, [](const Stage& stage) {
-    return stage.form->is_random || stage.form->name == "map" || stage.form->name == "filter";
-  });
+  return !calls_functions(stages) &&
+         std::ranges::none_of(stages, [](const Stage& stage) { return stage.form->is_random; });
 }
 
 PartFacts facts_of(std::string name, const RecordParts& parts, const records::Reader& reader,
@@ -74,6 +91,8 @@ PartFacts facts_of(std::string name, const RecordParts& parts, const records::Re
       {"data.separator", std::to_string(options.separator)},
       {"the names of the classes",
        sha256_hex(fmt::format("{}", fmt::join(reader.class_names(), "\n"))).substr(0, 16)}};
+  // A library may have a model alone, in which jobs that share samples differ.
+  if (calls_functions(stages)) part.facts["model.library"] = digests_of_libraries();
   part.digest = sha256_hex(part.facts.dump());
   return part;
 }
@@ -94,6 +113,12 @@ std::vector<PartFacts> facts_of_parts(const Dataset& data) {
   if (data.test_samples > 0)
     all.push_back(facts_of("test", parts, *parts.test, parts.test_stages, parts.test_plan.subset));
   return all;
+}
+
+void note_library(const std::string& digest) {
+  auto& [mutex, digests] = known_libraries();
+  const std::lock_guard lock(mutex);
+  digests.insert(digest.substr(0, 16));
 }
 
 std::string difference(const Json& here, const Json& there) {

@@ -23,6 +23,10 @@ struct PartFacts {
 // stages that mix the samples of a batch are not among the facts: a worker mixes by itself.
 std::vector<PartFacts> facts_of_parts(const Dataset& data);
 
+// Notes a shared object that this process has opened: the facts of parts whose stages call
+// functions have the digests of all of them. Any thread.
+void note_library(const std::string& digest);
+
 // Why samples of the one are not samples of the other, with both sides' values: "data.stages is
 // \"decode\" here and \"decode | flip\" at the server". Empty if they are the same.
 std::string difference(const Json& here, const Json& there);
