@@ -6,6 +6,7 @@
 #include <trireme/data/service/sample_maker.h>
 #include <trireme/data/service/wire.h>
 #include <future>
+#include <numeric>
 
 #include "../base/expect_error.h"
 #include "made_records.h"
@@ -68,7 +69,10 @@ TEST(SampleMaker, ASampleWithoutRandomStagesIsTheSameInEachEpoch) {
 
 TEST(SampleMaker, KeepsWhatWasUsedLast) {
   const auto source = noisy_images(10);
-  const int64_t bytes = int64_t{3} * 6 * 6 * 4 + 8;
+  SampleMaker one({{source, false}}, 1, 1 << 20);
+  ask(one, 0, Draws({0}));
+  const int64_t bytes = one.use().kept_bytes;
+  EXPECT_GT(bytes, int64_t{3} * 6 * 6 * 4 + 8);
   SampleMaker maker({{source, false}}, 1, 2 * bytes);
   for (const int64_t index : {0, 1, 0, 2}) ask(maker, 0, Draws({index}));
   EXPECT_EQ(maker.use().kept, 2);
@@ -78,6 +82,36 @@ TEST(SampleMaker, KeepsWhatWasUsedLast) {
   EXPECT_EQ(maker.use().made, 3);
   ask(maker, 0, Draws({1}));
   EXPECT_EQ(maker.use().made, 4);
+}
+
+std::vector<int64_t> first_numbers(int64_t count) {
+  std::vector<int64_t> numbers(static_cast<size_t>(count));
+  std::iota(numbers.begin(), numbers.end(), int64_t{0});
+  return numbers;
+}
+
+TEST(SampleMaker, TinySamplesCountWithAllThatTheyTake) {
+  // Samples of 11 bytes in tensors that have far larger heads.
+  const auto source = make_pipeline(std::make_shared<MadeImages>(20'000, 1, 1), {});
+  constexpr int64_t kLimit = 1 << 20;
+  SampleMaker maker({{source, false}}, 1, kLimit);
+  const auto samples = ask(maker, 0, Draws(first_numbers(20'000)));
+  const auto heads = static_cast<int64_t>(2 * sizeof(c10::TensorImpl));
+  EXPECT_GT(maker.use().kept, 100);
+  EXPECT_LT(maker.use().kept, kLimit / heads);
+  // No row holds the memory of others.
+  for (const auto& sample : samples)
+    for (const at::Tensor* const tensor : {&sample->row.data, &sample->row.target})
+      ASSERT_EQ(tensor->storage().nbytes(), tensor->nbytes());
+}
+
+TEST(SampleMaker, SamplesThatAreLeftOutCountToo) {
+  const auto images = std::make_shared<MadeImages>(2000, 1, 1);
+  for (const int64_t index : first_numbers(1999)) images->damaged.insert(index + 1);
+  SampleMaker maker(
+      {{make_pipeline(images, {.bad_records = {.skip = true, .most = 5000}}), false}}, 1, 50'000);
+  ask(maker, 0, Draws(first_numbers(2000)));
+  EXPECT_LT(maker.use().kept, 500);
 }
 
 TEST(SampleMaker, WithoutMemoryItMakesEachSampleThatIsAsked) {

@@ -11,10 +11,16 @@
 namespace trireme::data {
 namespace {
 
-// A thread takes small samples together, because a call costs more than they do. Their rows have
-// one memory, which stays until the last of them is dropped.
+// A thread takes small samples together, because a call costs more than they do.
 constexpr size_t kMostAtATime = 8;
 constexpr int64_t kBytesAtATime = 64 << 10;
+// The memory of an allocation beside what was asked for: its head, and the rest of its block.
+constexpr size_t kOfAllocation = 32;
+// A tensor of its own has two heads and its bytes, which begin at a multiple of 64.
+constexpr size_t kOfTensor =
+    sizeof(c10::TensorImpl) + sizeof(c10::StorageImpl) + 64 + 3 * kOfAllocation;
+// A node of a tree or list has up to four words of its own.
+constexpr size_t kOfNode = 32 + kOfAllocation;
 
 int64_t bytes_of_row(const Example& row) {
   size_t bytes = row.data.nbytes() + row.target.nbytes();
@@ -22,9 +28,15 @@ int64_t bytes_of_row(const Example& row) {
   return static_cast<int64_t>(bytes);
 }
 
+// A row with memory of its own. A view would hold that of all rows until the last one is dropped.
+at::Tensor own_row(const at::Tensor& rows, int64_t row) {
+  const at::Tensor view = rows.narrow(0, row, 1);
+  return view.storage().nbytes() > view.nbytes() ? view.clone() : view;
+}
+
 Example row_of(const Example& rows, int64_t row) {
-  Example one{rows.data.narrow(0, row, 1), rows.target.narrow(0, row, 1)};
-  for (const auto& [name, tensor] : rows.more) one.more.emplace(name, tensor.narrow(0, row, 1));
+  Example one{own_row(rows.data, row), own_row(rows.target, row)};
+  for (const auto& [name, tensor] : rows.more) one.more.emplace(name, own_row(tensor, row));
   return one;
 }
 
@@ -40,6 +52,16 @@ Example in_plain_memory(Example rows) {
 size_t SampleMaker::HashOfKey::operator()(const Key& key) const {
   return mix64(key.seed, static_cast<uint64_t>(key.epoch),
                static_cast<uint64_t>(key.index) * 4 + key.part);
+}
+
+int64_t SampleMaker::memory_of(const MadeSample& sample) {
+  size_t bytes = sizeof(MadeSample) + 2 * sizeof(void*) + kOfAllocation;  // By make_shared().
+  bytes += sizeof(std::pair<const Key, Entry>) + kOfNode + sizeof(void*);
+  bytes += sizeof(Key) + kOfNode;
+  if (!sample.is_left_out) bytes += static_cast<size_t>(sample.bytes) + 2 * kOfTensor;
+  for (const auto& [name, tensor] : sample.row.more)
+    bytes += sizeof(std::pair<const std::string, at::Tensor>) + name.size() + kOfNode + kOfTensor;
+  return static_cast<int64_t>(bytes);
 }
 
 SampleMaker::SampleMaker(std::vector<Part> parts, int threads, int64_t bytes)
@@ -90,7 +112,7 @@ MakerUse SampleMaker::use() const {
   return use;
 }
 
-// Takes the next samples of one part and epoch. Samples that nobody wants any more are
+// Takes the next samples of one part, epoch and length. Samples that nobody wants any more are
 // dropped. The caller holds the lock.
 std::vector<SampleMaker::Key> SampleMaker::next_keys() {
   std::vector<Key> keys;
@@ -147,6 +169,7 @@ SampleMaker::Samples SampleMaker::made(const std::vector<Key>& keys) const {
       sample->row = row_of(rows, row++);
       sample->bytes = bytes_of_row(sample->row);
     }
+    sample->memory_bytes = memory_of(*sample);
     samples.push_back(std::move(sample));
   }
   return samples;
@@ -162,7 +185,7 @@ void SampleMaker::keep(const std::vector<Key>& keys, const Samples& samples) {
       entry.sample = samples[i];
       recent_.push_front(keys[i]);
       entry.recent = recent_.begin();
-      use_.kept_bytes += samples[i]->bytes;
+      use_.kept_bytes += samples[i]->memory_bytes;
       row_bytes_ = std::max(row_bytes_, samples[i]->bytes);
       for (auto& [pending, place] : entry.waiting) {
         pending->samples[place] = samples[i];
@@ -172,7 +195,7 @@ void SampleMaker::keep(const std::vector<Key>& keys, const Samples& samples) {
     }
     while (use_.kept_bytes > limit_bytes_ && !recent_.empty()) {
       const auto oldest = entries_.find(recent_.back());
-      use_.kept_bytes -= oldest->second.sample->bytes;
+      use_.kept_bytes -= oldest->second.sample->memory_bytes;
       entries_.erase(oldest);
       recent_.pop_back();
     }

@@ -20,13 +20,14 @@ namespace trireme::data {
 struct MadeSample {
   Example row;
   bool is_left_out = false;
-  int64_t bytes = 0;
+  int64_t bytes = 0;         // Those of its tensors.
+  int64_t memory_bytes = 0;  // All that it takes while it is kept.
 };
 
 struct MakerUse {
-  int64_t asked = 0;  // Samples of all requests.
-  int64_t made = 0;   // Those that were not there.
-  int64_t kept = 0, kept_bytes = 0;
+  int64_t asked = 0;                 // Samples of all requests.
+  int64_t made = 0;                  // Those that were not there.
+  int64_t kept = 0, kept_bytes = 0;  // MadeSample::memory_bytes.
 };
 
 // Any thread.
@@ -79,6 +80,7 @@ class SampleMaker {
 
   void work(const std::stop_token& stop);
   std::vector<Key> next_keys();
+  static int64_t memory_of(const MadeSample& sample);
   Samples made(const std::vector<Key>& keys) const;
   void keep(const std::vector<Key>& keys, const Samples& samples);
   void fail(const std::vector<Key>& keys, const std::exception_ptr& error);
