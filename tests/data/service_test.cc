@@ -15,6 +15,7 @@
 namespace trireme::data {
 namespace service_tests {
 
+using testing::ElementsAre;
 using testing::HasSubstr;
 
 constexpr const char* kStages = "random_crop(12) | flip | colour_jitter(0.2) | normalise";
@@ -177,6 +178,43 @@ TEST(DataService, DamagedRecordsAreCountedInTheWorker) {
   EXPECT_EQ(source->served()->served, 8);
   // Nothing is left of this batch, and the worker finds the form of its tensors.
   EXPECT_EQ(source->get_kept({3, 5}, left_out).data.size(0), 0);
+}
+
+// Notes the draws that it is asked for, and leaves samples out.
+class NotingSource : public Source {
+ public:
+  explicit NotingSource(std::shared_ptr<const Source> inner) : inner_(std::move(inner)) {}
+  int64_t size() const override { return inner_->size(); }
+  Example get(const Draw& draw) const override { return inner_->get(draw); }
+  bool leaves_out() const override { return true; }
+  Example get_kept(const Draws& draws, std::vector<size_t>& left_out) const override {
+    noted.push_back(draws);
+    return inner_->get_kept(draws, left_out);
+  }
+  mutable std::vector<Draws> noted;
+
+ private:
+  const std::shared_ptr<const Source> inner_;
+};
+
+TEST(DataService, TheWorkerLooksAtDamagedRecordsWithTheirOwnSeeds) {
+  const auto images = std::make_shared<MadeImages>(20, 4, 4);
+  images->damaged = {3, 5};
+  const auto make = [&] { return make_pipeline(images, {.bad_records = {.skip = true}}); };
+  const auto server = serve(make(), "");
+  const auto noting = std::make_shared<NotingSource>(make());
+  const auto source = served(asks(address_of(*server)), "", noting, true);
+  noting->noted.clear();
+  Draws draws({2, 3, 4, 5}, 1, 6);
+  std::vector<size_t> left_out;
+  source->get_kept(draws, left_out);
+  draws.seeds = {20, 30, 40, 50};
+  source->get_kept(draws, left_out);
+  ASSERT_EQ(noting->noted.size(), 2U);
+  for (const Draws& noted : noting->noted) EXPECT_THAT(noted.indices, ElementsAre(3, 5));
+  EXPECT_EQ(noting->noted[0].at(1).seed, Draws({5}, 1, 6).at(0).seed);
+  EXPECT_EQ(noting->noted[1].at(0).seed, 30U);
+  EXPECT_EQ(noting->noted[1].at(1).seed, 50U);
 }
 
 TEST(DataService, ARecordThatStopsTheRunStopsItWithAService) {

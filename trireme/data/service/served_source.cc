@@ -63,7 +63,11 @@ class ServedSource : public Source {
     if (places.empty()) return;
     Draws damaged = draws;
     damaged.indices.clear();
-    for (const size_t place : places) damaged.indices.push_back(draws.indices[place]);
+    damaged.seeds.clear();
+    for (const size_t place : places) {
+      damaged.indices.push_back(draws.indices[place]);
+      damaged.seeds.push_back(draws.at(place).seed);
+    }
     std::vector<size_t> left_out;
     source_->get_kept(damaged, left_out);
   }
