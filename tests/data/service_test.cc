@@ -4,10 +4,6 @@
 
 #include <trireme/data/loader.h>
 #include <trireme/data/pipeline/mixed_source.h>
-#include <trireme/data/service/host_server.h>
-#include <trireme/data/service/host_socket.h>
-#include <unistd.h>
-#include <latch>
 
 #include "../base/expect_error.h"
 #include "service.h"
@@ -17,30 +13,6 @@ namespace service_tests {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-constexpr const char* kStages = "random_crop(12) | flip | colour_jitter(0.2) | normalise";
-
-void expect_same_batches(const Source& one, const Source& other, int64_t batches = 6) {
-  for (int64_t i = 0; i < batches; ++i) {
-    Draws draws({i, i + 7, 3, 2 * i}, i / 2, 9);
-    draws.consumed = 4 * i;
-    // As a source that asks under other numbers does.
-    if (i % 2 == 1 && !one.mixes_batches()) draws.seeds = {7, 8, 9, static_cast<uint64_t>(i)};
-    std::vector<size_t> left_out, left_out_too;
-    const Example a = one.get_kept(draws, left_out), b = other.get_kept(draws, left_out_too);
-    EXPECT_TRUE(a.data.equal(b.data));
-    EXPECT_TRUE(a.target.equal(b.target));
-    EXPECT_EQ(left_out, left_out_too);
-  }
-}
-
-void wait_for(const std::function<bool()>& holds) {
-  const Deadline deadline = Deadline::after(Milliseconds(60'000));
-  while (!holds() && !deadline.expired()) std::this_thread::sleep_for(Milliseconds(5));
-  ASSERT_TRUE(holds());
-}
-
-std::string address_of(const SampleServer& server) { return server.endpoint().describe(); }
 
 TEST(DataService, ServedSamplesAreThoseThatTheWorkerWouldMake) {
   const auto plain = made_images(kStages, 40);
@@ -258,98 +230,6 @@ TEST(DataService, RequestsAreCheckedBeforeAnythingIsMade) {
   refused(Json("text"), "none of the data service");
   EXPECT_EQ(server->use().asked, 0);
   EXPECT_FALSE(client.is_lost());
-}
-
-// The server of a host in a thread of this process.
-class HostInThread {
- public:
-  explicit HostInThread(std::string problem = "") : problem_(std::move(problem)) {
-    set_service_hooks({.token = {}, .start_host = [this](int listener) { start(listener); }});
-  }
-  void start(int listener) {
-    ++started;
-    threads_.emplace_back([this, socket = ::dup(listener)] {
-      run_host_server(
-          Descriptor(socket),
-          [this](SampleServerOptions& options) {
-            options.threads = 2;
-            if (!problem_.empty()) throw std::runtime_error(problem_);
-            return std::vector<ServedPart>{{facts_for(kStages, 40), made_images(kStages, 40)}};
-          },
-          [this] { return stops.load(); }, Milliseconds(50));
-      ++ended;
-    });
-  }
-  std::atomic<int> started{0}, ended{0};
-  std::atomic<bool> stops{false};
-
- private:
-  const std::string problem_;
-  std::vector<std::jthread> threads_;
-};
-
-TEST(HostService, ProcessesOfAHostHaveOneServerThatEndsWithThem) {
-  HostInThread host;
-  DataOptions options;
-  options.service = "host";
-  std::atomic<int> served_samples{0};
-  {
-    std::latch all_asked(4);
-    std::vector<std::jthread> workers;
-    for (int worker = 0; worker < 4; ++worker)
-      workers.emplace_back([&] {
-        const auto source = served(options, kStages, made_images(kStages, 40));
-        expect_same_batches(*source, *made_images(kStages, 40));
-        served_samples += static_cast<int>(source->served()->served);
-        all_asked.arrive_and_wait();
-      });
-  }
-  EXPECT_EQ(served_samples, 4 * 24);
-  EXPECT_EQ(host.started, 1);
-  wait_for([&] { return host.ended == 1; });
-  // The name is free again.
-  const auto source = served(options, kStages, made_images(kStages, 40));
-  expect_same_batches(*source, *made_images(kStages, 40), 1);
-  EXPECT_EQ(host.started, 2);
-}
-
-TEST(HostService, AServerThatEndsIsReplaced) {
-  HostInThread host;
-  DataOptions options;
-  options.service = "host";
-  const auto source = served(options, kStages, made_images(kStages, 40));
-  host.stops = true;
-  wait_for([&] { return host.ended == 1; });
-  expect_same_batches(*source, *made_images(kStages, 40));
-  host.stops = false;
-  const int64_t before = source->served()->served;
-  wait_for([&] {
-    source->get_batch({1});
-    return source->served()->served > before;
-  });
-  EXPECT_GE(host.started, 2);
-}
-
-TEST(HostService, TheReasonWhyItCannotMakeSamplesReachesTheWorker) {
-  HostInThread host("no function \"brighter\" is registered");
-  DataOptions options;
-  options.service = "host";
-  EXPECT_THAT(message_of(ErrorCode::invalid_argument,
-                         [&] { served(options, kStages, made_images(kStages, 40)); }),
-              HasSubstr("no function \"brighter\" is registered"));
-}
-
-TEST(HostService, ANameIsFreedWithItsSocket) {
-  const std::string name = host_service_name("0123456789") + std::to_string(::getpid());
-  auto first = claim_host_name(name);
-  ASSERT_TRUE(first);
-  EXPECT_FALSE(claim_host_name(name));
-  auto line = call_host_name(name);
-  ASSERT_TRUE(line);
-  first.reset();
-  EXPECT_FALSE(receive_greeting(line->get(), Deadline::after(Milliseconds(10'000))));
-  EXPECT_FALSE(call_host_name(name));
-  EXPECT_TRUE(claim_host_name(name));
 }
 
 }  // namespace service_tests

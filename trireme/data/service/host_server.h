@@ -13,7 +13,8 @@ namespace trireme::data {
 using MakeParts = std::function<std::vector<ServedPart>(SampleServerOptions&)>;
 
 // Greets clients until none is left for `linger`, or `stops` returns true. `make_parts` may take
-// long; if it throws, the clients get its message and the call returns.
+// long: until it returns, clients are told that the server is opening. If it throws, they get its
+// message and the call returns.
 void run_host_server(Descriptor listener, const MakeParts& make_parts,
                      const std::function<bool()>& stops, Milliseconds linger);
 

@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
+#include <string_view>
 #include <utility>
 
 namespace trireme::data {
@@ -47,6 +48,19 @@ bool is_of_this_user(int connected) {
   socklen_t length = sizeof peer;
   return ::getsockopt(connected, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 &&
          peer.uid == ::geteuid();
+}
+
+// Empty for a message that is none of a server.
+std::optional<HostGreeting> greeting_in(std::string_view text) {
+  try {
+    const Json message = Json::parse(text);
+    return HostGreeting{message.at("opening").get<bool>(),
+                        {message.at("host").get<std::string>(), message.at("port").get<int>()},
+                        message.at("token").get<std::string>(),
+                        message.at("error").get<std::string>()};
+  } catch (const Json::exception&) {
+    return std::nullopt;
+  }
 }
 
 }  // namespace
@@ -88,20 +102,22 @@ std::optional<Descriptor> accept_client(int listener) {
     Descriptor client(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!client) {
       if (errno == EINTR || errno == ECONNABORTED) continue;
+      if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
+        fail_host_socket("accept");
       return std::nullopt;
     }
     if (is_of_this_user(client.get())) return client;
   }
 }
 
-void send_greeting(int client, const HostGreeting& greeting) {
-  Json message = {{"host", greeting.at.host},
+bool send_greeting(int client, const HostGreeting& greeting) {
+  Json message = {{"opening", greeting.is_opening},
+                  {"host", greeting.at.host},
                   {"port", greeting.at.port},
                   {"token", greeting.token},
                   {"error", greeting.error.substr(0, kMostGreetingBytes / 8)}};
   const std::string text = message.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-  // A client that is gone is found by its connection.
-  (void)::send(client, text.data(), text.size(), MSG_NOSIGNAL);
+  return ::send(client, text.data(), text.size(), MSG_NOSIGNAL) == std::ssize(text);
 }
 
 std::optional<HostGreeting> receive_greeting(int server, Deadline deadline) {
@@ -118,11 +134,7 @@ std::optional<HostGreeting> receive_greeting(int server, Deadline deadline) {
     const ssize_t bytes = ::recv(server, text.data(), text.size(), 0);
     if (bytes < 0 && (errno == EINTR || errno == EAGAIN)) continue;
     if (bytes <= 0) return std::nullopt;
-    const Json message = Json::parse(text.data(), text.data() + bytes, nullptr, false);
-    if (message.is_discarded() || !message.is_object()) return std::nullopt;
-    return HostGreeting{{message.value("host", ""), message.value("port", 0)},
-                        message.value("token", ""),
-                        message.value("error", "")};
+    return greeting_in({text.data(), static_cast<size_t>(bytes)});
   }
 }
 

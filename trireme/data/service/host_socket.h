@@ -21,16 +21,19 @@ std::optional<Descriptor> claim_host_name(const std::string& name);
 // A connection to the process that has the name; empty if there is none. Throws Error(io) if it is
 // another user's.
 std::optional<Descriptor> call_host_name(const std::string& name);
-// Takes a connection of a process of the same user; empty if none waits.
+// Takes a connection of a process of the same user; empty if none waits. Throws Error(io) if this
+// process can take no connection for now: it has too many files open.
 std::optional<Descriptor> accept_client(int listener);
 
-// The first message of a server.
+// A message of a server to a client. The last one says where it serves, or why it does not.
 struct HostGreeting {
+  bool is_opening = false;  // It opens the data; another message follows.
   net::Endpoint at;
   std::string token;
   std::string error;  // The server cannot make the samples; empty if it can.
 };
-void send_greeting(int client, const HostGreeting& greeting);
+// False: the client has not read what it was told before, or is gone.
+bool send_greeting(int client, const HostGreeting& greeting);
 // Empty if the server is gone. Throws Error(timeout).
 std::optional<HostGreeting> receive_greeting(int server, Deadline deadline);
 // Whether the other end has closed the connection, or its process has ended.

@@ -21,8 +21,8 @@ namespace trireme::data {
 namespace {
 
 constexpr Milliseconds kLook{100}, kTry{3000};
-// The least time that the start of a run gives the server of its host: it loads LibTorch first.
-constexpr Milliseconds kStartOfHost{30'000};
+// The longest wait for the server of a host while it says that it opens the data.
+constexpr Milliseconds kLongestOpening{600'000};
 constexpr int kMostStarts = 3;  // Of the host's server, in one try.
 
 bool same_bytes(const at::Tensor& one, const at::Tensor& other) {
@@ -76,10 +76,11 @@ SampleService::SampleService(const DataOptions& options)
 void SampleService::connect() {
   for (const std::string& address : addresses_) links_.push_back(make_link(address));
   const bool is_of_host = addresses_ == std::vector<std::string>{kServiceOfHost};
-  const Milliseconds patience = is_of_host ? std::max(timeout_, kStartOfHost) : timeout_;
+  const Milliseconds patience =
+      is_of_host ? std::max(timeout_, service_hooks().host_patience) : timeout_;
   for (const auto& link : links_) {
     try {
-      link->open(Deadline::after(patience));
+      link->open(patience);
     } catch (const Error& error) {
       // A server that is away may come back, and a worker that starts anew need not wait for it.
       if (error.code() != ErrorCode::timeout && error.code() != ErrorCode::peer_lost) throw;
@@ -90,7 +91,7 @@ void SampleService::connect() {
   keeper_ = std::jthread([this](const std::stop_token& stop) { work(stop); });
 }
 
-SampleService::~SampleService() = default;
+SampleService::~SampleService() { ends_.request_stop(); }
 
 std::unique_ptr<ServerLink> SampleService::make_link(const std::string& address) {
   const auto prove_it = [this](net::RequestClient& client, Deadline deadline) {
@@ -134,7 +135,7 @@ OpenServer SampleService::join_host(Deadline deadline) {
       }
     }
     if (!line) continue;
-    const auto greeting = receive_greeting(line->get(), deadline);
+    const auto greeting = await_greeting(line->get(), deadline);
     if (!greeting) {  // It has just ended.
       std::this_thread::sleep_for(Milliseconds(50));
       continue;
@@ -144,12 +145,28 @@ OpenServer SampleService::join_host(Deadline deadline) {
                   fmt::format("the data service of this host cannot make the samples: {}",
                               greeting->error),
                   "data.service: none, or what that message says");
-    OpenServer opened = connect_to(greeting->at, greeting->token, deadline, timeout_);
+    OpenServer opened =
+        connect_to(greeting->at, greeting->token, Deadline::after(deadline.allowed()), timeout_);
     opened.life_line = std::move(*line);
     return opened;
   }
   throw Error(ErrorCode::timeout, "data", "the data service of this host does not start, or ends",
               "a longer data.service_timeout, or data.service: none");
+}
+
+// The server may index large files. Each sign of it gives it as much time again as the first one.
+std::optional<HostGreeting> SampleService::await_greeting(int line, Deadline deadline) const {
+  const Deadline longest = Deadline::after(kLongestOpening);
+  for (bool was_told = false;;) {
+    auto greeting = receive_greeting(line, deadline);
+    if (!greeting || !greeting->is_opening) return greeting;
+    if (longest.expired() || ends_.stop_requested())
+      throw Error(ErrorCode::timeout, "data", "the data service of this host still opens the data",
+                  "trireme data index, so that it need not read all files");
+    if (!std::exchange(was_told, true))
+      log_info("waits for the data service of this host, which opens the data");
+    deadline = Deadline::after(deadline.allowed());
+  }
 }
 
 void SampleService::prove(net::RequestClient& client, Deadline deadline) const {
@@ -221,7 +238,7 @@ void SampleService::work(const std::stop_token& stop) {
   std::unique_lock lock(mutex);
   while (!never.wait_for(lock, stop, kLook, [] { return false; }) && !stop.stop_requested())
     for (const auto& link : links_)
-      if (!stop.stop_requested() && link->is_due()) link->try_again(Deadline::after(kTry));
+      if (!stop.stop_requested() && link->is_due()) link->try_again(kTry);
 }
 
 }  // namespace trireme::data

@@ -5,10 +5,12 @@
 #include <trireme/data/data_options.h>
 #include <trireme/data/dataset.h>
 #include <trireme/data/service/facts.h>
+#include <trireme/data/service/host_socket.h>
 #include <trireme/data/service/server_link.h>
 #include <trireme/data/source.h>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <vector>
@@ -29,7 +31,9 @@ class SampleService {
   void add(Part part) { parts_.push_back(std::move(part)); }
   // Connects to the servers, and compares with each of them the facts, and three samples of each
   // part bit by bit. A server that cannot be reached is logged, and tried again from time to time.
-  // Throws Error(invalid_argument) if a server has another secret or makes other samples.
+  // The server of a host is waited for while it says that it opens the data, for ten minutes at
+  // most. Throws Error(invalid_argument) if a server has another secret or makes other samples,
+  // Error(corrupt) if its replies cannot be read.
   void connect();
 
   // The samples of a part, without those that are left out; empty: the caller makes them.
@@ -39,12 +43,14 @@ class SampleService {
  private:
   std::unique_ptr<ServerLink> make_link(const std::string& address);
   OpenServer join_host(Deadline deadline);
+  std::optional<HostGreeting> await_greeting(int line, Deadline deadline) const;
   void prove(net::RequestClient& client, Deadline deadline) const;
   void work(const std::stop_token& stop);
 
   const std::vector<std::string> addresses_;
   const std::string folders_;  // Of the data.
   const Milliseconds timeout_;
+  std::stop_source ends_;  // Ends the wait for a server that opens its data.
   std::vector<Part> parts_;
   std::vector<std::unique_ptr<ServerLink>> links_;
   std::jthread keeper_;  // Opens the links that were lost.

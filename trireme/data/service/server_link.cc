@@ -25,18 +25,18 @@ ServerLink::ServerLink(std::string name, Connect connect, Prove prove, Milliseco
       timeout_(timeout),
       pause_(kFirstTry) {}
 
-void ServerLink::open(Deadline deadline) {
-  OpenServer opened = connect_(deadline);
-  prove_(*opened.client, deadline);
+void ServerLink::open(Milliseconds patience) {
+  OpenServer opened = connect_(Deadline::after(patience));
+  prove_(*opened.client, Deadline::after(patience));
   const std::lock_guard lock(mutex_);
   std::swap(server_, opened);
   not_before_ = {};
 }
 
-void ServerLink::try_again(Deadline deadline) {
+void ServerLink::try_again(Milliseconds patience) {
   tell_loss();
   try {
-    open(deadline);
+    open(patience);
     log_info("{} makes samples again", name_);
   } catch (const std::exception& error) {
     note_failure(error, false);
@@ -63,9 +63,10 @@ bool ServerLink::ask(const net::Message& request, const net::ChoosePlaces& choos
     client = server_.client;
   }
   try {
-    client->call(request, choose, Deadline::after(patience), "samples");
-  } catch (const Error& error) {
-    if (error.code() == ErrorCode::timeout)
+    client->call(request, choose_or_refuse, Deadline::after(patience), "samples");
+  } catch (const std::exception& error) {
+    const auto* const known = dynamic_cast<const Error*>(&error);
+    if (known && known->code() == ErrorCode::timeout)
       note_failure(error, true);
     else if (client->is_lost())
       lose(client), note_failure(error, false);

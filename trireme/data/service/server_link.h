@@ -27,10 +27,10 @@ class ServerLink {
   // `name` stands in messages: "the data service at 10.0.0.1:29600".
   ServerLink(std::string name, Connect connect, Prove prove, Milliseconds timeout);
 
-  // Connects. Throws what `connect` and `prove` throw.
-  void open(Deadline deadline);
+  // Connects, and proves the server, each within `patience`. Throws what they throw.
+  void open(Milliseconds patience);
   // The same for later tries: logs the first failure, and waits longer after each.
-  void try_again(Deadline deadline);
+  void try_again(Milliseconds patience);
   bool is_due() const;     // It is not connected, and another try is due.
   bool is_usable() const;  // It is connected, and was not too slow just now.
 
