@@ -177,7 +177,7 @@ ReceivedSamples through_the_wire(const SamplesReply& reply, size_t asked) {
   net::Head head{.header = reply.message.header};
   for (const auto& tensor : reply.message.tensors) head.tensors.push_back(tensor.note);
   net::Places places;
-  ReceivedSamples received = receive_into(head, asked, places);
+  ReceivedSamples received = receive_into(head, asked, places, "the server");
   for (size_t i = 0; i < places.size(); ++i)
     std::memcpy(places[i].data(), reply.message.tensors[i].data, places[i].size());
   return received;
@@ -211,25 +211,40 @@ TEST(ServiceWire, AHeadThatIsNoReplyIsRefusedBeforeMemoryIsTaken) {
                           const std::string& part) {
     const auto message = message_of(ErrorCode::corrupt, [&] {
       net::Places places;
-      receive_into({.header = header, .tensors = notes}, 2, places);
+      receive_into({.header = header, .tensors = notes}, 2, places, "the server");
     });
-    EXPECT_THAT(message, testing::HasSubstr(part));
+    EXPECT_THAT(message, testing::HasSubstr("the server gave a reply that " + part));
   };
   refuses("no json", {}, "cannot be read");
   refuses(R"({"rows": 1, "left_out": [], "tensors": []})", {}, "has 1 of 2 samples");
-  refuses(R"({"rows": 1, "left_out": [5], "tensors": []})", {}, "not asked for");
-  refuses(R"({"rows": 2, "left_out": [], "tensors": []})", {}, "no data");
+  refuses(R"({"rows": 1, "left_out": [5], "tensors": []})", {},
+          "leaves out samples that were not asked for");
+  refuses(R"({"rows": 2, "left_out": [], "tensors": []})", {}, "has no data");
   const auto one = [](const std::string& shape, int pieces) {
     return R"({"rows": 2, "left_out": [], "tensors": [{"name": "data", "dtype": "Float",
                "shape": )" +
            shape + R"(, "pieces": )" + std::to_string(pieces) + "}]}";
   };
-  refuses(one("[4000000000, 4000000000]", 1), {{.bytes = 8}}, "wrong shape");
-  refuses(one("[-1]", 1), {{.bytes = 8}}, "wrong shape");
+  refuses(one("[4000000000, 4000000000]", 1), {{.bytes = 8}}, "has a wrong shape");
+  refuses(one("[-1]", 1), {{.bytes = 8}}, "has a wrong shape");
+  // The sizes beside one of 0 are checked too.
+  refuses(one("[0, 4611686018427387904, 4611686018427387904]", 1), {{.bytes = 0}},
+          "has a wrong shape");
+  refuses(one("[1e30]", 1), {{.bytes = 8}}, "has number instead of a whole number");
+  refuses(one("[18446744073709551615]", 1), {{.bytes = 8}}, "has a wrong shape");
+  refuses(one("{}", 1), {{.bytes = 8}}, "cannot be read");
+  refuses(one("[2]", -1), {{.bytes = 8}}, "lacks pieces");
+  refuses(R"({"rows": 2, "left_out": [], "tensors": [{"name": "data", "dtype": "Thing",
+              "shape": [], "pieces": 1}]})",
+          {{.bytes = 8}}, "has a tensor of the type \"Thing\"");
+  refuses(R"({"rows": -9223372036854775808, "left_out": [], "tensors": []})", {}, "has -9223372");
+  const std::string data = R"({"name": "data", "dtype": "Byte", "shape": [], "pieces": 1})";
+  refuses(R"({"rows": 2, "left_out": [], "tensors": [)" + data + "," + data + "]}",
+          {{.bytes = 2}, {.bytes = 2}}, "names the tensor \"data\" twice");
   refuses(one("[2]", 2), {{.bytes = 8}}, "lacks pieces");
-  refuses(one("[2]", 1), {{.bytes = 24}}, "too many bytes");
-  refuses(one("[2]", 1), {{.bytes = 8}}, "too few bytes");
-  refuses(one("[2]", 1), {{.bytes = 16}, {.bytes = 1}}, "more tensors");
+  refuses(one("[2]", 1), {{.bytes = 24}}, "has too many bytes");
+  refuses(one("[2]", 1), {{.bytes = 8}}, "has too few bytes");
+  refuses(one("[2]", 1), {{.bytes = 16}, {.bytes = 1}}, "has more tensors");
 }
 
 }  // namespace sample_maker_tests

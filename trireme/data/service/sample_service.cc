@@ -184,7 +184,7 @@ void SampleService::prove(net::RequestClient& client, Deadline deadline) const {
         {.header = request_of(part.facts.digest, draws)},
         [&](const net::Head& head) {
           net::Places places;
-          received = receive_into(head, draws.indices.size(), places);
+          received = receive_into(head, draws.indices.size(), places, client.server());
           return places;
         },
         deadline, "a sample");
@@ -219,7 +219,7 @@ std::optional<Example> SampleService::ask(const PartFacts& part, const Draws& dr
         request,
         [&](const net::Head& head) {
           net::Places places;
-          received = receive_into(head, draws.indices.size(), places);
+          received = receive_into(head, draws.indices.size(), places, link.name());
           return places;
         },
         patience);

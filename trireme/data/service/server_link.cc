@@ -62,13 +62,22 @@ bool ServerLink::ask(const net::Message& request, const net::ChoosePlaces& choos
     if (!server_.client || Deadline::Clock::now() < not_before_) return false;
     client = server_.client;
   }
+  bool is_refused = false;
+  const auto choose_or_refuse = [&](const net::Head& head) {
+    try {
+      return choose(head);
+    } catch (...) {
+      is_refused = true;
+      throw;
+    }
+  };
   try {
     client->call(request, choose_or_refuse, Deadline::after(patience), "samples");
   } catch (const std::exception& error) {
     const auto* const known = dynamic_cast<const Error*>(&error);
     if (known && known->code() == ErrorCode::timeout)
       note_failure(error, true);
-    else if (client->is_lost())
+    else if (is_refused || client->is_lost())
       lose(client), note_failure(error, false);
     else
       log_debug("{}: {}", name_, error.what());  // The worker meets the cause itself.

@@ -35,7 +35,7 @@ class ServerLink {
   bool is_usable() const;  // It is connected, and was not too slow just now.
 
   // Sends a request, and waits for the reply. False: the server is lost, too slow, or has failed;
-  // the caller asks elsewhere.
+  // the caller asks elsewhere. A server whose reply `choose` refuses counts as lost.
   bool ask(const net::Message& request, const net::ChoosePlaces& choose, Milliseconds patience);
   const std::string& name() const { return name_; }
 

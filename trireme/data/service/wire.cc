@@ -7,7 +7,11 @@
 #include <fmt/ranges.h>
 #include <trireme/base/error.h>
 #include <trireme/base/json.h>
+#include <algorithm>
 #include <cstring>
+#include <set>
+#include <span>
+#include <stdexcept>
 #include <utility>
 
 namespace trireme::data {
@@ -16,17 +20,12 @@ namespace {
 // Smaller rows are copied together: a piece costs more than their copy.
 constexpr size_t kLeastPiece = 4096, kMostPieces = 4096;
 constexpr int64_t kMostRowBytes = int64_t{4} << 30;
+constexpr size_t kMostDims = 63;    // Beside that of the rows.
+constexpr size_t kMostShown = 100;  // The bytes of a name in a message.
 
 constexpr at::ScalarType kTypes[] = {
     at::kByte, at::kChar, at::kShort,    at::kInt,    at::kLong,         at::kFloat,
     at::kHalf, at::kBool, at::kBFloat16, at::kDouble, at::kComplexFloat, at::kComplexDouble};
-
-at::ScalarType type_named(const std::string& name) {
-  for (const at::ScalarType type : kTypes)
-    if (name == c10::toString(type)) return type;
-  throw Error(ErrorCode::corrupt, "data", fmt::format("a reply has a tensor of type {}", name),
-              "the same version of Trireme on both sides");
-}
 
 std::vector<std::pair<std::string, const at::Tensor*>> tensors_of(const Example& row) {
   std::vector<std::pair<std::string, const at::Tensor*>> all{{"data", &row.data},
@@ -47,22 +46,106 @@ void add_piece(SamplesReply& reply, size_t tensor, const void* bytes, size_t cou
   reply.message.tensors.push_back({{.name = std::to_string(tensor), .bytes = count}, bytes});
 }
 
-[[noreturn]] void refuse_reply(const std::string& what) {
-  throw Error(ErrorCode::corrupt, "data", fmt::format("a reply of the data service {}", what),
-              "the same version of Trireme on both sides");
+// A head that is not of a reply; the message continues "the server gave a reply that".
+[[noreturn]] void refuse_reply(const std::string& what) { throw std::invalid_argument(what); }
+
+at::ScalarType type_named(const std::string& name) {
+  for (const at::ScalarType type : kTypes)
+    if (name == c10::toString(type)) return type;
+  refuse_reply(fmt::format("has a tensor of the type \"{}\"", name.substr(0, kMostShown)));
 }
 
-// The tensor that a note announces, for `rows` rows.
-at::Tensor announced(const Json& note, int64_t rows) {
-  const at::ScalarType type = type_named(note.at("dtype").get<std::string>());
-  std::vector<int64_t> shape = note.at("shape").get<std::vector<int64_t>>();
-  auto bytes = static_cast<int64_t>(c10::elementSize(type));
-  for (const int64_t size : shape) {
-    if (size < 0 || (size > 0 && bytes > kMostRowBytes / size)) refuse_reply("has a wrong shape");
-    bytes *= size;
+int64_t whole_number(const Json& json) {
+  if (!json.is_number_integer())
+    refuse_reply(fmt::format("has {} instead of a whole number", json.type_name()));
+  return json.get<int64_t>();
+}
+
+// The tensor that a note announces for `rows` rows.
+struct Announced {
+  std::string name;
+  at::ScalarType type = at::kByte;
+  std::vector<int64_t> shape;
+  uint64_t bytes = 0;
+};
+
+Announced announced_by(const Json& note, int64_t rows) {
+  Announced tensor{.name = note.at("name").get<std::string>(),
+                   .type = type_named(note.at("dtype").get<std::string>()),
+                   .shape = {rows}};
+  auto bytes = static_cast<int64_t>(c10::elementSize(tensor.type));
+  bool is_empty = false;
+  for (const Json& json : note.at("shape").get_ref<const Json::array_t&>()) {
+    const int64_t size = whole_number(json);
+    // The product of the other sizes has a limit beside a size of 0 too: it becomes a stride.
+    const int64_t factor = std::max<int64_t>(1, size);
+    if (size < 0 || bytes > kMostRowBytes / factor || tensor.shape.size() > kMostDims)
+      refuse_reply("has a wrong shape");
+    bytes *= factor;
+    is_empty = is_empty || size == 0;
+    tensor.shape.push_back(size);
   }
-  shape.insert(shape.begin(), rows);
-  return at::empty(shape, type);
+  tensor.bytes = is_empty ? 0 : static_cast<uint64_t>(rows * bytes);
+  return tensor;
+}
+
+// A new tensor, and the places of its pieces in it.
+at::Tensor receive_tensor(const Announced& tensor, std::span<const net::TensorNote> pieces,
+                          net::Places& places) {
+  uint64_t rest = tensor.bytes;
+  for (const net::TensorNote& piece : pieces) {
+    if (piece.bytes > rest) refuse_reply("has too many bytes");
+    rest -= piece.bytes;
+  }
+  if (rest != 0) refuse_reply("has too few bytes");
+  at::Tensor made = at::empty(tensor.shape, tensor.type);
+  auto* at = static_cast<std::byte*>(made.data_ptr());
+  for (const net::TensorNote& piece : pieces) {
+    places.emplace_back(at, piece.bytes);
+    at += piece.bytes;
+  }
+  return made;
+}
+
+std::vector<size_t> left_out_of(const Json& json, int64_t rows, size_t asked) {
+  std::vector<size_t> left_out;
+  int64_t last = -1;
+  for (const Json& each : json.get_ref<const Json::array_t&>()) {
+    const int64_t place = whole_number(each);
+    if (place <= last || place >= static_cast<int64_t>(asked))
+      refuse_reply("leaves out samples that were not asked for");
+    left_out.push_back(static_cast<size_t>(last = place));
+  }
+  if (rows < 0 || rows != static_cast<int64_t>(asked - left_out.size()))
+    refuse_reply(
+        fmt::format("has {} of {} samples, and leaves {} out", rows, asked, left_out.size()));
+  return left_out;
+}
+
+ReceivedSamples received_of(const net::Head& head, size_t asked, net::Places& places) {
+  ReceivedSamples received;
+  const Json json = Json::parse(head.header);
+  const int64_t rows = whole_number(json.at("rows"));
+  received.left_out = left_out_of(json.at("left_out"), rows, asked);
+  std::set<std::string> names;
+  std::span<const net::TensorNote> rest = head.tensors;
+  for (const Json& note : json.at("tensors").get_ref<const Json::array_t&>()) {
+    const Announced tensor = announced_by(note, rows);
+    if (!names.insert(tensor.name).second)
+      refuse_reply(
+          fmt::format("names the tensor \"{}\" twice", tensor.name.substr(0, kMostShown)));
+    const int64_t pieces = whole_number(note.at("pieces"));
+    if (pieces < 0 || pieces > std::ssize(rest)) refuse_reply("lacks pieces of a tensor");
+    (tensor.name == "data"     ? received.rows.data
+     : tensor.name == "target" ? received.rows.target
+                               : received.rows.more[tensor.name]) =
+        receive_tensor(tensor, rest.first(static_cast<size_t>(pieces)), places);
+    rest = rest.subspan(static_cast<size_t>(pieces));
+  }
+  if (!rest.empty()) refuse_reply("has more tensors than it names");
+  if (rows > 0 && (!received.rows.data.defined() || !received.rows.target.defined()))
+    refuse_reply("has no data or no target");
+  return received;
 }
 
 }  // namespace
@@ -118,7 +201,7 @@ SamplesReply reply_of(SampleMaker::Samples samples) {
 
 std::string request_of(const std::string& digest, const Draws& draws) {
   Json request = {{"op", "get"},
-                  {"part", digest},
+                  {"part", part.digest},
                   {"epoch", draws.epoch},
                   {"seed", draws.seed},
                   {"indices", draws.indices}};
@@ -126,46 +209,20 @@ std::string request_of(const std::string& digest, const Draws& draws) {
   return request.dump();
 }
 
-ReceivedSamples receive_into(const net::Head& head, size_t asked, net::Places& places) {
-  ReceivedSamples received;
+ReceivedSamples receive_into(const net::Head& head, size_t asked, net::Places& places,
+                             const std::string& server) {
+  std::string problem;
   try {
-    const Json json = Json::parse(head.header);
-    const auto rows = json.at("rows").get<int64_t>();
-    received.left_out = json.at("left_out").get<std::vector<size_t>>();
-    if (rows < 0 || static_cast<size_t>(rows) + received.left_out.size() != asked)
-      refuse_reply(fmt::format("has {} of {} samples", rows, asked));
-    for (size_t i = 0; i < received.left_out.size(); ++i)
-      if (received.left_out[i] >= asked ||
-          (i > 0 && received.left_out[i] <= received.left_out[i - 1]))
-        refuse_reply("leaves out samples that were not asked for");
-    size_t next = 0;
-    for (const Json& note : json.at("tensors")) {
-      const at::Tensor tensor = announced(note, rows);
-      auto* at = static_cast<std::byte*>(tensor.data_ptr());
-      size_t rest = tensor.nbytes();
-      const auto pieces = note.at("pieces").get<size_t>();
-      if (next > head.tensors.size() || pieces > head.tensors.size() - next)
-        refuse_reply("lacks pieces of a tensor");
-      for (size_t piece = 0; piece < pieces; ++piece) {
-        const uint64_t bytes = head.tensors[next++].bytes;
-        if (bytes > rest) refuse_reply("has too many bytes");
-        places.emplace_back(at, bytes);
-        at += bytes;
-        rest -= bytes;
-      }
-      if (rest != 0) refuse_reply("has too few bytes");
-      const auto name = note.at("name").get<std::string>();
-      (name == "data"     ? received.rows.data
-       : name == "target" ? received.rows.target
-                          : received.rows.more[name]) = tensor;
-    }
-    if (next != head.tensors.size()) refuse_reply("has more tensors than it names");
-    if (rows > 0 && (!received.rows.data.defined() || !received.rows.target.defined()))
-      refuse_reply("has no data or no target");
-  } catch (const Json::exception& error) {
-    refuse_reply(fmt::format("cannot be read: {}", error.what()));
+    return received_of(head, asked, places);
+  } catch (const std::invalid_argument& error) {
+    problem = error.what();
+  } catch (const c10::Error& error) {  // There is no memory of this size.
+    problem = fmt::format("cannot be taken: {}", error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    problem = fmt::format("cannot be read: {}", error.what());
   }
-  return received;
+  throw Error(ErrorCode::corrupt, "data", fmt::format("{} gave a reply that {}", server, problem),
+              "the same version of Trireme on both sides");
 }
 
 }  // namespace trireme::data

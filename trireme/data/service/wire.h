@@ -32,7 +32,9 @@ struct ReceivedSamples {
   std::vector<size_t> left_out;  // Places in the request.
 };
 // Makes the tensors that a reply's head announces for `asked` samples, and the places of its
-// pieces in them. Throws Error(corrupt) for a head that is not of such a reply.
-ReceivedSamples receive_into(const net::Head& head, size_t asked, net::Places& places);
+// pieces in them. Throws Error(corrupt), and nothing else, that begins with `server` for a head
+// that is not of such a reply. Nothing is allocated before the sizes are those of the pieces.
+ReceivedSamples receive_into(const net::Head& head, size_t asked, net::Places& places,
+                             const std::string& server);
 
 }  // namespace trireme::data
