@@ -100,6 +100,30 @@ TEST(ServiceFacts, FunctionsOfStagesCountWithTheirLibrary) {
   EXPECT_NE(facts("map(one)").digest, first.digest);
 }
 
+TEST(ServiceFacts, PacksCountWithTheirSizeAndWindow) {
+  const Folder folder;
+  std::string lines;
+  for (int i = 0; i < 40; ++i)
+    lines += R"({"tokens": [1, 2, 3]})"
+             "\n";
+  folder.write("documents.jsonl", lines);
+  const auto facts = [&](const std::string& stages) {
+    return facts_with(folder, [&](DataOptions& o) {
+      o.name = "jsonl", o.path = (folder.path() / "documents.jsonl").string();
+      o.stages = stages;
+    });
+  };
+  const PartFacts packs = facts("pack(12)");
+  EXPECT_EQ(packs.samples, 8);
+  EXPECT_TRUE(packs.is_fixed);
+  EXPECT_EQ(packs.longest, 0);
+  for (const char* const stages : {"pack(15)", "pack(12, window=8)", "pack(12, long=split)"})
+    EXPECT_THAT(difference(packs.facts, facts(stages).facts), HasSubstr("the packs")) << stages;
+  EXPECT_EQ(facts("pad").longest, 3);
+  EXPECT_THAT(difference(facts("pad").facts, facts("pad(multiple=8)").facts),
+              HasSubstr("the stages"));
+}
+
 TEST(ReplySenders, AClientThatDoesNotReadHoldsUpNoOther) {
   ReplySenders senders(2);
   std::promise<void> reads;

@@ -248,6 +248,37 @@ train: {{epochs: 6, dtype: float64}}
         self.counts_of(server)
         self.assert_nothing_is_left()
 
+    def test_packs_and_padded_batches_have_the_same_bits(self):
+        documents = self.folder / "documents.jsonl"
+        numbers = random.Random(str(self.folder))
+        documents.write_text("".join(
+            json.dumps({"tokens": [numbers.randrange(17)
+                                   for _ in range(numbers.randrange(2, 20))]}) + "\n"
+            for _ in range(120)))
+        self.config = self.folder / "documents.yaml"
+        self.config.write_text(f"""
+model: {{name: gpt, layers: 1, width: 16, heads: 2}}
+data:
+  name: jsonl
+  path: {documents}
+  batch: 6
+  service_timeout: 20s
+optimizer: {{name: adam, lr: 0.01}}
+train: {{epochs: 2, dtype: float64}}
+""")
+        for name, stages in (("packs", "pack(24, window=32)"),
+                             ("padded", "bucket(window=4) | pad(multiple=4)")):
+            words = ["--set", f"data.stages={stages}", "--set", "reproducible.virtual_shards=2"]
+            for workers in ("1", "2"):
+                with self.subTest(stages=stages, workers=workers):
+                    one = self.fit(*words, "--workers", workers, name=name + workers)
+                    other = self.fit(*words, "--workers", workers, "--set", "data.service=host",
+                                     name=name + workers + "served")
+                    self.assert_same_training(other, one)
+                    self.assertEqual(other["input"]["made_here"], 0)
+                    self.assertGreater(other["input"]["served"], 0)
+        self.assert_nothing_is_left()
+
     def test_the_plan_names_the_service(self):
         code, out, err = self.run_to_end(TRIREME, "plan", self.config, "--set",
                                          "data.service=host")

@@ -20,6 +20,7 @@ std::shared_ptr<const Source> source_of(const std::shared_ptr<const records::Rea
   if (plan.packing) {
     source = std::make_shared<PackedSource>(
         std::make_shared<DocumentSource>(reader, tokens, plan.subset), plan.packing);
+    if (options.wrap) source = options.wrap(std::move(source));
   } else {
     options.subset = plan.subset;
     options.has_lengths = plan.has_lengths;

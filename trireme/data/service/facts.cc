@@ -37,17 +37,36 @@ std::string digests_of_libraries() {
 Stages stages_of_samples(const Stages& all) {
   Stages own;
   for (const Stage& stage : all)
-    if (stage.form->kind == StageKind::sample) own.push_back(stage);
+    if (stage.form->kind == StageKind::sample || stage.form->kind == StageKind::pad)
+      own.push_back(stage);
   return own;
 }
 
-// Packs and padded batches are made of several samples at a time.
-void require_samples_alone(const RecordParts& parts) {
-  if (!parts.is_padded && !parts.train_plan.packing && !parts.test_plan.packing) return;
-  throw Error(ErrorCode::unsupported, "data",
-              "data.service makes samples one by one, and those of this configuration are packed "
-              "or padded",
-              "data.service: none, or stages without pack and pad");
+bool calls_functions(const Stages& stages) {
+  return std::ranges::any_of(stages, [](const Stage& stage) {
+    const std::string_view name = stage.form->name;
+    return name == "map" || name == "random_map" || name == "filter";
+  });
+}
+
+// Samples are made one by one, so the length of their batch must be known before.
+int64_t longest_sample(const records::Reader& reader, const SamplePlan& plan,
+                       const Stages& stages) {
+  if (!find_stage(stages, "pad")) return 0;
+  if (!plan.has_lengths || find_stage(stages, "map") || find_stage(stages, "random_map"))
+    throw Error(ErrorCode::unsupported, "data",
+                "data.service makes samples one by one, and the lengths of these padded samples "
+                "are not known from the index of their files",
+                "data.service: none, or pad without map, for one list of numbers in each record");
+  const int64_t first = plan.subset.empty() ? 0 : plan.subset[0];
+  return std::max<int64_t>(1, plan.longest > 0 ? plan.longest : reader.length(first).value_or(0));
+}
+
+std::string describe_packs(const SamplePlan& plan) {
+  if (!plan.packing) return "none";
+  const plan::PackingOptions& options = plan.packing->options();
+  return fmt::format("{} tokens, window {}, long={}", options.tokens, options.window,
+                     options.too_long == plan::TooLong::split ? "split" : "refuse");
 }
 
 std::string digest_of_subset(const std::vector<int64_t>& subset) {
@@ -64,21 +83,26 @@ bool depends_on_index_alone(const Stages& stages) {
 }
 
 PartFacts facts_of(std::string name, const RecordParts& parts, const records::Reader& reader,
-                   const Stages& all_stages, const std::vector<int64_t>& subset) {
+                   const Stages& all_stages, const SamplePlan& plan) {
   const DataOptions& options = parts.options;
-  const FieldChoice fields = choose_fields(reader.fields(), {options.inputs, options.target});
+  const FieldChoice fields =
+      choose_fields(reader.fields(), {options.inputs, options.target, parts.is_padded});
   const Stages stages = stages_of_samples(all_stages);
+  const int64_t records = plan.subset.empty() ? reader.size() : std::ssize(plan.subset);
   PartFacts part{.name = std::move(name),
-                 .samples = subset.empty() ? reader.size() : std::ssize(subset),
-                 .is_fixed = depends_on_index_alone(stages)};
+                 .samples = plan.packing ? plan.packing->packs() : records,
+                 .is_fixed = depends_on_index_alone(stages),
+                 .longest = longest_sample(reader, plan, stages)};
   part.facts = {
       {"the version of Trireme", std::string(version())},
       {"the version of LibTorch", std::string(libtorch_of_build())},
       {"data.name", options.name},
       {"the content of the data", reader.content()},
       {"the number of samples", std::to_string(part.samples)},
-      {"the held-out part (data.test_path, test_fraction, split_seed)", digest_of_subset(subset)},
+      {"the held-out part (data.test_path, test_fraction, split_seed)",
+       digest_of_subset(plan.subset)},
       {"the stages", describe(stages)},
+      {"the packs", describe_packs(plan)},
       {"the fields (data.inputs, data.target)",
        fmt::format("{}{}{}; {}", fields.image, fmt::join(fields.inputs, ","), fields.tokens,
                    fields.target)},
@@ -107,11 +131,10 @@ std::string shown(const Json& value) {
 
 std::vector<PartFacts> facts_of_parts(const Dataset& data) {
   const auto& parts = std::any_cast<const RecordParts&>(data.samples);
-  require_samples_alone(parts);
   std::vector<PartFacts> all{
-      facts_of("train", parts, *parts.train, parts.train_stages, parts.train_plan.subset)};
+      facts_of("train", parts, *parts.train, parts.train_stages, parts.train_plan)};
   if (data.test_samples > 0)
-    all.push_back(facts_of("test", parts, *parts.test, parts.test_stages, parts.test_plan.subset));
+    all.push_back(facts_of("test", parts, *parts.test, parts.test_stages, parts.test_plan));
   return all;
 }
 

@@ -17,10 +17,14 @@ struct PartFacts {
   std::string digest;  // Of the facts.
   // Equal draws of the index give equal samples, whatever the epoch and the seed.
   bool is_fixed = false;
+  // The length of the longest sample, if batches are padded: a request then says how long the
+  // longest one of its batch is. 0: they are not padded.
+  int64_t longest = 0;
 };
 
 // The training part, and the test part if the data set has one. `data` is one of records. The
-// stages that mix the samples of a batch are not among the facts: a worker mixes by itself.
+// stages that mix the samples of a batch are not among the facts: a worker mixes by itself. Throws
+// Error(unsupported) for padded samples whose lengths are not known from the index.
 std::vector<PartFacts> facts_of_parts(const Dataset& data);
 
 // Notes a shared object that this process has opened: the facts of parts whose stages call

@@ -50,7 +50,7 @@ Example in_plain_memory(Example rows) {
 }  // namespace
 
 size_t SampleMaker::HashOfKey::operator()(const Key& key) const {
-  return mix64(key.seed, static_cast<uint64_t>(key.epoch),
+  return mix64(key.seed, static_cast<uint64_t>(key.epoch), static_cast<uint64_t>(key.longest),
                static_cast<uint64_t>(key.index) * 4 + key.part);
 }
 
@@ -85,7 +85,7 @@ void SampleMaker::make(size_t part, const Draws& draws, Order order) {
     use_.asked += std::ssize(draws.indices);
     for (size_t i = 0; i < draws.indices.size(); ++i) {
       const Key key{part, draws.indices[i], is_fixed ? 0 : draws.epoch,
-                    is_fixed ? 0 : draws.at(i).seed};
+                    is_fixed ? 0 : draws.at(i).seed, draws.longest};
       const auto [at, is_new] = entries_.try_emplace(key);
       Entry& entry = at->second;
       if (entry.sample) {
@@ -120,7 +120,9 @@ std::vector<SampleMaker::Key> SampleMaker::next_keys() {
       std::clamp<int64_t>(kBytesAtATime / std::max<int64_t>(1, row_bytes_), 1, kMostAtATime));
   while (!queue_.empty() && keys.size() < most) {
     const Key key = queue_.front();
-    if (!keys.empty() && (key.part != keys[0].part || key.epoch != keys[0].epoch)) break;
+    if (!keys.empty() &&
+        (key.part != keys[0].part || key.epoch != keys[0].epoch || key.longest != keys[0].longest))
+      break;
     queue_.pop_front();
     const auto at = entries_.find(key);
     const bool is_wanted = std::ranges::any_of(
@@ -154,6 +156,7 @@ void SampleMaker::work(const std::stop_token& stop) {
 SampleMaker::Samples SampleMaker::made(const std::vector<Key>& keys) const {
   Draws draws;
   draws.epoch = keys[0].epoch;
+  draws.longest = keys[0].longest;
   for (const Key& key : keys) {
     draws.indices.push_back(key.index);
     draws.seeds.push_back(key.seed);

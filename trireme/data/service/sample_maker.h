@@ -60,7 +60,8 @@ class SampleMaker {
   struct Key {
     size_t part;
     int64_t index, epoch;
-    uint64_t seed;  // Of the sample.
+    uint64_t seed;    // Of the sample.
+    int64_t longest;  // In its batch, for a part that is padded.
     bool operator==(const Key&) const = default;
   };
   struct HashOfKey {

@@ -23,7 +23,7 @@ std::vector<SampleMaker::Part> parts_to_make(const std::vector<ServedPart>& part
 }
 
 // Checks a request before anything is allocated for it.
-Draws draws_in(const Json& question, int64_t samples) {
+Draws draws_in(const Json& question, const PartFacts& part) {
   const Json& indices = question.at("indices");
   const auto count = std::ssize(indices.get_ref<const Json::array_t&>());
   if (count < 1 || count > kMostSamplesOfRequest)
@@ -39,9 +39,14 @@ Draws draws_in(const Json& question, int64_t samples) {
                   fmt::format("{} seeds for {} samples", draws.seeds.size(), count));
   }
   for (const int64_t index : draws.indices)
-    if (index < 0 || index >= samples)
+    if (index < 0 || index >= part.samples)
       throw Error(ErrorCode::invalid_argument, "data",
-                  fmt::format("sample {} is outside 0..{}", index, samples - 1));
+                  fmt::format("sample {} is outside 0..{}", index, part.samples - 1));
+  if (part.longest > 0) draws.longest = question.at("longest").get<int64_t>();
+  if (draws.longest < 0 || draws.longest > part.longest)
+    throw Error(ErrorCode::invalid_argument, "data",
+                fmt::format("a batch whose longest sample has a length of {}; the limit is {}",
+                            draws.longest, part.longest));
   return draws;
 }
 
@@ -132,7 +137,7 @@ void SampleServer::order(const Json& question, const std::string& client,
     throw Error(ErrorCode::invalid_argument, "data",
                 "the server makes samples of other data than those of this request",
                 "the same configuration as at the server");
-  const Draws draws = draws_in(question, part->facts.samples);
+  const Draws draws = draws_in(question, part->facts);
   if (under_way_ >= kMostUnderWay)
     throw Error(ErrorCode::unsupported, "data", "the server has too many requests at a time");
   ++under_way_;

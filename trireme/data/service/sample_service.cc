@@ -175,13 +175,14 @@ void SampleService::prove(net::RequestClient& client, Deadline deadline) const {
   compare_parts(client, facts, deadline);
   for (const Part& part : parts_) {
     const int64_t last = part.source->size() - 1;
-    const Draws draws({0, last / 2, last}, 0, 1);
+    Draws draws({0, last / 2, last}, 0, 1);
+    if (part.facts.longest > 0) draws.longest = longest_of(*part.source, draws);
     std::vector<size_t> left_out;
     const std::optional<Example> own = made_here(*part.source, draws, left_out);
     if (!own) continue;
     ReceivedSamples received;
     client.call(
-        {.header = request_of(part.facts.digest, draws)},
+        {.header = request_of(part.facts, draws)},
         [&](const net::Head& head) {
           net::Places places;
           received = receive_into(head, draws.indices.size(), places, client.server());
@@ -204,7 +205,7 @@ std::optional<Example> SampleService::ask(const PartFacts& part, const Draws& dr
                                           std::vector<size_t>& left_out) {
   if (std::ssize(draws.indices) > kMostSamplesOfRequest) return std::nullopt;
   const Deadline deadline = Deadline::after(timeout_);
-  const net::Message request{.header = request_of(part.digest, draws)};
+  const net::Message request{.header = request_of(part, draws)};
   // All shares of a global batch go to the same server, for any number of ranks, so that jobs in
   // step share its samples.
   const size_t first =
@@ -230,6 +231,13 @@ std::optional<Example> SampleService::ask(const PartFacts& part, const Draws& dr
     return std::move(received.rows);
   }
   return std::nullopt;
+}
+
+int64_t longest_of(const Source& source, const Draws& draws) {
+  int64_t longest = 0;
+  for (size_t i = 0; i < draws.indices.size(); ++i)
+    if (const auto size = source.size_of(draws.at(i))) longest = std::max(longest, size->length);
+  return longest;
 }
 
 void SampleService::work(const std::stop_token& stop) {

@@ -36,7 +36,8 @@ class SampleService {
   // Error(corrupt) if its replies cannot be read.
   void connect();
 
-  // The samples of a part, without those that are left out; empty: the caller makes them.
+  // The samples of a part, without those that are left out; empty: the caller makes them. For a
+  // part that is padded, the draws have the length of the longest sample.
   std::optional<Example> ask(const PartFacts& part, const Draws& draws,
                              std::vector<size_t>& left_out);
 
@@ -55,6 +56,9 @@ class SampleService {
   std::vector<std::unique_ptr<ServerLink>> links_;
   std::jthread keeper_;  // Opens the links that were lost.
 };
+
+// The length of the longest of these samples by the index (Source::size_of); 0: not known.
+int64_t longest_of(const Source& source, const Draws& draws);
 
 // A source whose samples come from the service, if it has them. `skips` says that damaged records
 // are left out: this process then looks at those that the server left out, so that they are named

@@ -14,7 +14,7 @@ namespace trireme::data {
 Sources served_sources(const Dataset& data, const DataOptions& options);
 
 // The parts that a server makes. Throws Error(unsupported) for a data set that is not one of
-// records.
+// records, and as facts_of_parts() does.
 std::vector<ServedPart> parts_to_serve(const Dataset& data);
 
 // The bytes of made samples that a server keeps by data.service_bytes.

@@ -37,7 +37,7 @@ class ServedSource : public Source {
     const auto begin = std::chrono::steady_clock::now();
     const auto count = std::ssize(draws.indices);
     std::vector<size_t> missing;
-    std::optional<Example> rows = service_->ask(part_, draws, missing);
+    std::optional<Example> rows = ask(draws, missing);
     asked_nanoseconds_ += (std::chrono::steady_clock::now() - begin).count();
     if (!rows) {
       made_here_ += count;
@@ -59,6 +59,16 @@ class ServedSource : public Source {
   std::optional<ServedCounts> served() const override { return ServedCounts{served_, made_here_}; }
 
  private:
+  // The rows of a padded batch have one length, which must be known before they are made.
+  std::optional<Example> ask(const Draws& draws, std::vector<size_t>& missing) const {
+    if (part_.longest == 0 || draws.longest > 0) return service_->ask(part_, draws, missing);
+    Draws padded = draws;
+    padded.longest = longest_of(*source_, draws);
+    std::optional<Example> rows = service_->ask(part_, padded, missing);
+    // Samples that are left out do not count in the length of a batch that stands alone.
+    return missing.empty() ? std::move(rows) : std::nullopt;
+  }
+
   void look_at(const Draws& draws, const std::vector<size_t>& places) const {
     if (places.empty()) return;
     Draws damaged = draws;

@@ -199,13 +199,14 @@ SamplesReply reply_of(SampleMaker::Samples samples) {
   return reply;
 }
 
-std::string request_of(const std::string& digest, const Draws& draws) {
+std::string request_of(const PartFacts& part, const Draws& draws) {
   Json request = {{"op", "get"},
                   {"part", part.digest},
                   {"epoch", draws.epoch},
                   {"seed", draws.seed},
                   {"indices", draws.indices}};
   if (!draws.seeds.empty()) request["seeds"] = draws.seeds;
+  if (part.longest > 0) request["longest"] = draws.longest;
   return request.dump();
 }
 

@@ -1,13 +1,14 @@
 // Samples as messages of a request channel.
 //
 //   request  {"op": "get", "part": DIGEST, "epoch": 3, "seed": 7, "indices": [5, 0, 3]}, and
-//            "seeds" if the draws have their own
+//            "seeds" if the draws have their own, and "longest" for a part that is padded
 //   reply    {"left_out": [1], "rows": 2, "tensors": [{"name": "data", "dtype": "Float",
 //             "shape": [3, 224, 224], "pieces": 2}, ...]}, and the pieces of each tensor in order
 //
 // A server sends large rows from where they lie, each as a piece of its own. The receiver puts the
 // pieces of a tensor behind each other.
 #pragma once
+#include <trireme/data/service/facts.h>
 #include <trireme/data/service/sample_maker.h>
 #include <trireme/net/requests/message.h>
 #include <string>
@@ -24,7 +25,7 @@ struct SamplesReply {
 // Throws Error(invalid_argument) if the samples have different forms: they make no batch.
 SamplesReply reply_of(SampleMaker::Samples samples);
 
-std::string request_of(const std::string& digest, const Draws& draws);
+std::string request_of(const PartFacts& part, const Draws& draws);
 
 // Rows whose memory a reply fills.
 struct ReceivedSamples {
