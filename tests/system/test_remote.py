@@ -353,6 +353,40 @@ train: {{epochs: 3, dtype: float64}}
         self.assertEqual(report["steps"], 1)
         self.assertIn("train-1.tar", [name for name, _ in server.requests])
 
+    def test_each_source_of_a_mixture_reads_ahead(self):
+        files = {f"{folder}/{name}": content for folder in "ab"
+                 for name, content in self.images(3, 60).items()}
+        for slow, other in ("ab", "ba"):
+            with self.subTest(slow=slow):
+                server = self.serve(files)
+                config = self.folder / f"{slow}.yaml"
+                sources = "".join(f"    - {{name: webdataset, path: '{path}'}}\n" for path in
+                                  (server.url + f"/{folder}/train-{{0..2}}.tar" for folder in "ab"))
+                config.write_text(f"""
+model: {{name: mlp, hidden: [8]}}
+data:
+  name: mixture
+  sources:
+{sources}  batch: 8
+  test_fraction: 0
+  stages: decode
+  shuffle: none
+  download_dir: {self.folder / ("downloads of " + slow)}
+train: {{steps: 2, dtype: float64}}
+""")
+                env = environment(no_proxy="127.0.0.1",
+                                  XDG_CACHE_HOME=str(self.folder / ("cache of " + slow)))
+                self.train("--set", "data.threads=1", config=config, env=env, name=slow)
+                for file in (self.folder / ("downloads of " + slow)).iterdir():
+                    file.unlink()
+                del server.requests[:]
+                # While the first file of one source comes slowly, the second one of the other
+                # source is fetched, which no step of this run needs.
+                server.faults[f"{slow}/train-0.tar"] = ["slow"]
+                self.train("--set", "data.threads=1", config=config, env=env, name=slow + " again")
+                names = [name for name, _ in server.requests]
+                self.assertIn(f"{other}/train-1.tar", names)
+
     def test_https_is_verified_and_is_not_left(self):
         certificate = self.folder / "server.pem"
         subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt",

@@ -21,10 +21,10 @@ std::pair<const Source*, Draw> ChainedSource::find(const Draw& draw) const {
   return {sources()[source].get(), {draw.index - firsts_[source], draw.epoch, draw.seed}};
 }
 
-void RenumberedSource::announce(const std::vector<int64_t>& samples) const {
-  std::vector<int64_t> own;
-  for (const int64_t sample : samples) own.push_back(at(sample));
-  source_->announce(own);
+int64_t ChainedSource::reads_ahead() const {
+  int64_t most = 0;
+  for (const auto& source : sources()) most = std::max(most, source->reads_ahead());
+  return most;
 }
 
 int64_t RenumberedSource::at(int64_t index) const {

@@ -1,6 +1,7 @@
 // Sources one behind the other, and a source whose samples are other numbers of another one.
 #pragma once
 #include <trireme/data/many_sources.h>
+#include <trireme/data/wrapped_source.h>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -15,6 +16,8 @@ class ChainedSource : public ManySources {
  public:
   explicit ChainedSource(std::vector<std::shared_ptr<const Source>> sources);
   int64_t size() const override { return firsts_.back(); }
+  // Its samples are mostly asked for in their order: of one source after the other.
+  int64_t reads_ahead() const override;
 
  private:
   std::pair<const Source*, Draw> find(const Draw& draw) const override;
@@ -22,11 +25,11 @@ class ChainedSource : public ManySources {
 };
 
 // Sample i is sample `number(i)` of `source`, with random numbers of its own.
-class RenumberedSource : public Source {
+class RenumberedSource : public WrappedSource {
  public:
   RenumberedSource(std::shared_ptr<const Source> source, int64_t samples,
                    std::function<int64_t(int64_t)> number)
-      : source_(std::move(source)), samples_(samples), number_(std::move(number)) {}
+      : WrappedSource(std::move(source)), samples_(samples), number_(std::move(number)) {}
   int64_t size() const override { return samples_; }
   Example get(const Draw& draw) const override { return source_->get(renumbered(draw)); }
   std::optional<Example> get_if_kept(const Draw& draw) const override {
@@ -35,24 +38,14 @@ class RenumberedSource : public Source {
   Example get_batch(const Draws& draws) const override {
     return source_->get_batch(renumbered(draws));
   }
-  bool leaves_out() const override { return source_->leaves_out(); }
   Example get_kept(const Draws& draws, std::vector<size_t>& left_out) const override {
     return source_->get_kept(renumbered(draws), left_out);
   }
   std::optional<SampleSize> size_of(const Draw& draw) const override {
     return source_->size_of(renumbered(draw));
   }
-  bool mixes_batches() const override { return source_->mixes_batches(); }
-  std::vector<data::StageUse> stage_use() const override { return source_->stage_use(); }
-  int64_t bad_records() const override { return source_->bad_records(); }
-  std::optional<data::ServedCounts> served() const override { return source_->served(); }
-  std::optional<data::CacheUse> cache_use() const override { return source_->cache_use(); }
-  std::optional<data::CacheAdvice> cache_advice() const override {
-    return source_->cache_advice();
-  }
-  int64_t reads_ahead() const override { return source_->reads_ahead(); }
-  void announce(const std::vector<int64_t>& samples) const override;
-  void forget() const override { source_->forget(); }
+  void announce(const Draws& draws) const override { source_->announce(renumbered(draws)); }
+  void release(const Draws& draws) const override { source_->release(renumbered(draws)); }
 
  private:
   Draw renumbered(const Draw& draw) const { return {at(draw.index), draw.epoch, draw.seed}; }
@@ -60,7 +53,6 @@ class RenumberedSource : public Source {
   // Throws Error(invalid_argument) for a sample outside 0..size()-1.
   int64_t at(int64_t index) const;
 
-  std::shared_ptr<const Source> source_;
   int64_t samples_;
   std::function<int64_t(int64_t)> number_;
 };

@@ -8,6 +8,7 @@
 #include <trireme/base/descriptor.h>
 #include <trireme/base/error.h>
 #include <trireme/base/hash.h>
+#include <trireme/data/announcements.h>
 #include <trireme/data/input_memory.h>
 #include <trireme/data/load_meter.h>
 #include <trireme/data/prefetch.h>
@@ -127,19 +128,30 @@ void move_left_out(Batch& batch, const std::vector<size_t>& places) {
   batch.indices = std::move(kept);
 }
 
+// The draws of a share; for an empty one, that of the first sample.
+Draws draws_of(const Assigned& assigned, uint64_t seed) {
+  const Batch& batch = assigned.batch;
+  Draws draws(batch.indices.empty() ? std::vector<int64_t>{0} : batch.indices,
+              batch.position.epoch, seed);
+  draws.consumed = batch.position.consumed;
+  draws.before = assigned.before;
+  draws.longest = assigned.longest;
+  return draws;
+}
+
 // Loads the tensors of a batch whose indices are known. For an empty share, a sample of the source
 // gives the other sizes of the tensors.
 Batch load(const Source& source, at::ScalarType dtype, uint64_t seed, Assigned assigned,
-           LoadTime& time) {
+           LoadTime& time, data::Announcements& announcements) {
+  // An error too ends the use of the samples.
+  const std::shared_ptr<void> at_the_end(
+      nullptr, [&, at = assigned.batch.position](void*) { announcements.end(at); });
   const auto begin = std::chrono::steady_clock::now();
   const int64_t computed = nanoseconds_of_computing();
   Batch& batch = assigned.batch;
   const bool empty = batch.indices.empty();
-  const std::vector<int64_t> asked = empty ? std::vector<int64_t>{0} : batch.indices;
-  Draws draws(asked, batch.position.epoch, seed);
-  draws.consumed = batch.position.consumed;
-  draws.before = assigned.before;
-  draws.longest = assigned.longest;
+  const Draws draws = draws_of(assigned, seed);
+  const std::vector<int64_t>& asked = draws.indices;
   std::vector<size_t> left_out;
   const Example rows = source.get_kept(draws, left_out);
   const size_t kept = asked.size() - left_out.size();
@@ -161,6 +173,15 @@ Batch load(const Source& source, at::ScalarType dtype, uint64_t seed, Assigned a
   time.samples += static_cast<int64_t>(asked.size());
   ++time.batches;
   return std::move(batch);
+}
+
+// The samples around one of the order that may be asked for before it.
+int64_t samples_of_windows(const plan::OrderOptions& order) {
+  int64_t samples = 0;
+  if (order.kind == plan::OrderKind::blocks)  // Each source of a mixture has windows of its own.
+    samples += order.window * (order.mixture ? std::ssize(order.mixture->options().sources) : 1);
+  if (order.by_length) samples += order.by_length->batch * order.by_length->window;
+  return samples;
 }
 
 plan::DataPlanOptions plan_options(const Source& source, const LoaderOptions& options) {
@@ -208,6 +229,7 @@ struct Loader::Impl {
         rank(rank_),
         world_size(world_size_),
         plan(plan_options(*source, options)),
+        announcements(std::make_shared<data::Announcements>(source)),
         tuner(tuner_of(*source, options)) {
     if (options.threads != 0)
       prefetch = std::make_unique<data::Prefetch>(tuner.setting().threads, rank, world_size);
@@ -254,35 +276,39 @@ struct Loader::Impl {
     const auto window = static_cast<size_t>(std::max({now.threads, now.ahead, 1}));
     while (prefetch->size() < window) {
       Assigned share = assign(scheduled);
+      if (source->reads_ahead() > 0)
+        while (!plan::is_before(scheduled, announced)) announce_batch();
       ahead.push_back(scheduled);
       for (int64_t i = 0; i < every; ++i) scheduled = plan.next(scheduled);
-      prefetch->add(
-          data::Prefetch::Task([source = source, dtype = options.dtype, seed = seed_of_draws(),
-                                time = time, share = std::move(share)]() mutable {
-            return load(*source, dtype, seed, std::move(share), *time);
+      prefetch->add(data::Prefetch::Task(
+          [source = source, dtype = options.dtype, seed = seed_of_draws(), time = time,
+           announcements = announcements, share = std::move(share)]() mutable {
+            return load(*source, dtype, seed, std::move(share), *time, *announcements);
           }));
     }
   }
 
   // Tells the source which samples of this replica come next.
   void announce_ahead() {
-    int64_t most = source->reads_ahead();
-    // A window of blocks is read in any order.
-    if (most > 0 && options.shuffle.kind == plan::OrderKind::blocks)
-      most += options.shuffle.window;
-    while (most > 0 && announced_samples < most) {
-      const Assigned share = share_of(plan.global_batch(announced), announced);
-      source->announce(share.batch.indices);
-      announced_samples += share.batch.global_size;
-      announced = share.batch.next;
-    }
+    const int64_t worth = source->reads_ahead();
+    if (worth == 0) return;
+    const int64_t most = worth + samples_of_windows(options.shuffle);
+    while (announcements->samples() < most) announce_batch();
   }
 
-  // Announces anew from there.
-  void forget_announced(plan::DataPosition to) {
-    if (announced_samples > 0) source->forget();
-    announced = to;
-    announced_samples = 0;
+  void announce_batch() {
+    if (!plan_ahead) plan_ahead.emplace(plan.options());
+    const Assigned share = share_of(plan_ahead->global_batch(announced), announced);
+    announcements->add(announced, share.batch.global_size,
+                       share.batch.indices.empty()
+                           ? std::nullopt
+                           : std::optional(draws_of(share, seed_of_draws())));
+    announced = share.batch.next;
+  }
+
+  // The batches in front of `to` are not wanted any more.
+  void announce_from(plan::DataPosition to) {
+    if (!announcements->skip_to(to)) announced = to;
   }
 
   // Drops the batches in front of `to` that were read ahead, or all of them.
@@ -326,7 +352,7 @@ struct Loader::Impl {
   }
 
   void seek(plan::DataPosition to) {
-    if (to != position) forget_announced(to);
+    if (to != position) announce_from(to);
     position = to;
     if (prefetch) drop_until(to);
   }
@@ -339,7 +365,9 @@ struct Loader::Impl {
   plan::DataPosition scheduled;          // The next batch that a thread is given.
   std::deque<plan::DataPosition> ahead;  // Those of the tasks that threads have been given.
   plan::DataPosition announced;          // The first batch that was not announced to the source.
-  int64_t announced_samples = 0;         // Between `position` and that.
+  // It keeps tables of the order there, while `plan` keeps those of the batches to be loaded.
+  std::optional<plan::DataPlan> plan_ahead;
+  const std::shared_ptr<data::Announcements> announcements;
   // Threads may outlive a moved loader.
   const std::shared_ptr<LoadTime> time = std::make_shared<LoadTime>();
   double waited = 0, seconds = 0;  // The time of the caller's steps.
@@ -365,7 +393,7 @@ Batch Loader::next() {
   Batch batch = impl_->prefetch
                     ? impl_->next_prefetched()
                     : load(*impl_->source, impl_->options.dtype, impl_->seed_of_draws(),
-                           impl_->assign(impl_->position), *impl_->time);
+                           impl_->assign(impl_->position), *impl_->time, *impl_->announcements);
   const auto end = std::chrono::steady_clock::now();
   const double waited = std::chrono::duration<double>(end - begin).count();
   const auto got_last = std::exchange(impl_->got_last, end).value_or(begin);
@@ -374,7 +402,7 @@ Batch Loader::next() {
   impl_->seconds += step;
   impl_->thread_seconds += step * impl_->tuner.setting().threads;
   impl_->position = batch.next;
-  impl_->announced_samples -= std::min(impl_->announced_samples, batch.global_size);
+  impl_->announce_from(batch.next);
   if (impl_->prefetch && impl_->tuner.reason() != data::TunedBy::fixed)
     impl_->tune(batch, std::chrono::duration<double>(begin - got_last).count(), waited);
   if (impl_->prefetch) impl_->fill_window();  // The threads work while the caller trains.

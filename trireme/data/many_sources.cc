@@ -73,6 +73,31 @@ std::optional<data::CacheUse> ManySources::cache_use() const {
   return all;
 }
 
+std::vector<std::pair<const Source*, Draws>> ManySources::draws_of_sources(
+    const Draws& draws) const {
+  std::vector<std::pair<const Source*, Draws>> parts;
+  for (size_t i = 0; i < draws.indices.size(); ++i) {
+    const auto found = find(draws.at(i));
+    const Draw& own = found.second;
+    if (found.first->reads_ahead() == 0) continue;
+    auto part = std::ranges::find_if(parts, [&](const auto& each) {
+      return each.first == found.first && each.second.epoch == own.epoch;
+    });
+    if (part == parts.end())
+      part = parts.insert(part, {found.first, Draws({}, own.epoch, draws.seed)});
+    part->second.indices.push_back(own.index);
+  }
+  return parts;
+}
+
+void ManySources::announce(const Draws& draws) const {
+  for (const auto& [source, own] : draws_of_sources(draws)) source->announce(own);
+}
+
+void ManySources::release(const Draws& draws) const {
+  for (const auto& [source, own] : draws_of_sources(draws)) source->release(own);
+}
+
 int64_t ManySources::bad_records() const {
   int64_t sum = 0;
   for (const auto& source : sources_) sum += source->bad_records();

@@ -26,6 +26,9 @@ class ManySources : public Source {
   // The caches in memory of all sources together, or else those on the disk.
   std::optional<data::CacheUse> cache_use() const override;
   int64_t bad_records() const override;
+  // Each source gets its own numbers of the samples.
+  void announce(const Draws& draws) const override;
+  void release(const Draws& draws) const override;
 
  protected:
   const std::vector<std::shared_ptr<const Source>>& sources() const { return sources_; }
@@ -33,6 +36,9 @@ class ManySources : public Source {
   virtual std::pair<const Source*, Draw> find(const Draw& draw) const = 0;
 
  private:
+  // The draws of the sources that read ahead. The samples of a source and epoch keep their order.
+  std::vector<std::pair<const Source*, Draws>> draws_of_sources(const Draws& draws) const;
+
   std::vector<std::shared_ptr<const Source>> sources_;
 };
 

@@ -23,6 +23,12 @@ MixtureSource::MixtureSource(std::vector<std::shared_ptr<const Source>> all,
                          sources()[i]->size(), sizes[i].samples));
 }
 
+int64_t MixtureSource::reads_ahead() const {
+  int64_t sum = 0;
+  for (const auto& source : sources()) sum += source->reads_ahead();
+  return sum;
+}
+
 std::pair<const Source*, Draw> MixtureSource::find(const Draw& draw) const {
   const auto [source, pass, index] = mixture_->sample_of(draw.epoch, draw.index);
   return {sources()[source].get(), {index, pass, draw.seed}};

@@ -24,6 +24,9 @@ class MixtureSource : public ManySources {
   MixtureSource(std::vector<std::shared_ptr<const Source>> sources,
                 std::shared_ptr<const plan::Mixture> mixture);
   int64_t size() const override { return mixture_->numbers(); }
+  // What all sources want together: each gets its share of it, and files of several sources may be
+  // needed at the same time.
+  int64_t reads_ahead() const override;
 
  private:
   std::pair<const Source*, Draw> find(const Draw& draw) const override;

@@ -37,6 +37,27 @@ std::vector<plan::PackPart> PackedSource::parts_of(int64_t pack) const {
   return packing_->pack(pack);
 }
 
+int64_t PackedSource::reads_ahead() const {
+  const int64_t ahead = documents_->reads_ahead(), documents = packing_->documents();
+  if (ahead == 0 || documents == 0) return 0;
+  const double share = std::min(1.0, static_cast<double>(ahead + packing_->options().window) /
+                                         static_cast<double>(documents));
+  return static_cast<int64_t>(share * static_cast<double>(packing_->packs())) + 1;
+}
+
+Draws PackedSource::documents_of(const Draws& draws) const {
+  Draws documents({}, draws.epoch, draws.seed);
+  for (const int64_t pack : draws.indices)
+    for (const plan::PackPart& part : parts_of(pack)) documents.indices.push_back(part.document);
+  return documents;
+}
+
+void PackedSource::announce(const Draws& draws) const {
+  documents_->announce(documents_of(draws));
+}
+
+void PackedSource::release(const Draws& draws) const { documents_->release(documents_of(draws)); }
+
 Example PackedSource::get(const Draw& draw) const {
   const int64_t size = packing_->options().tokens;
   Example pack{at::full({size}, padding_, at::kLong), at::full({size}, kNoTarget, at::kLong)};

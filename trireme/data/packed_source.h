@@ -32,9 +32,15 @@ class PackedSource : public Source {
   // Throws Error(invalid_argument) naming a document that is no row of whole numbers, or is
   // shorter than its length in the plan.
   Example get(const Draw& draw) const override;
+  // The packs of a window have its documents in any order.
+  int64_t reads_ahead() const override;
+  void announce(const Draws& draws) const override;
+  void release(const Draws& draws) const override;
 
  private:
   std::vector<plan::PackPart> parts_of(int64_t pack) const;
+  // The documents of the packs, as get() asks for them.
+  Draws documents_of(const Draws& draws) const;
   std::shared_ptr<const Source> documents_;
   std::shared_ptr<const plan::Packing> packing_;
   int64_t padding_;

@@ -115,12 +115,13 @@ class Source {
   // True for a source that mixes the samples of a batch (Draws::before): its get() does not.
   virtual bool mixes_batches() const { return false; }
 
-  // For sources that fetch their files ahead of need. announce() says which samples are asked for
-  // next, in this order; each is taken back when it was given, or all of them by forget().
-  // reads_ahead() samples are worth it; 0: none.
+  // For sources that fetch their files ahead of need. announce() says which draws are asked for
+  // next, in this order, as get_batch() will have them; reads_ahead() samples are worth it, 0:
+  // none. Each announcement is taken back by one release() of the same draws: when they were
+  // given, left out or failed, or are not wanted any more.
   virtual int64_t reads_ahead() const { return 0; }
-  virtual void announce(const std::vector<int64_t>&) const {}
-  virtual void forget() const {}
+  virtual void announce(const Draws&) const {}
+  virtual void release(const Draws&) const {}
 
   // The work of its stages so far, for the report of a run. Empty: the loader measures the source
   // as one stage.

@@ -51,8 +51,6 @@ void IndexedReader::release(std::span<const int64_t> indices) const {
   for (const int64_t index : indices) shards_->release(entry_of(index).file);
 }
 
-void IndexedReader::forget() const { shards_->forget(); }
-
 Entry IndexedReader::entry_of(int64_t index) const {
   require_record(index, size());
   return index_->entry(index);

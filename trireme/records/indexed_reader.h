@@ -22,7 +22,6 @@ class IndexedReader : public Reader {
   int64_t reads_ahead() const override;
   void announce(std::span<const int64_t> indices) const override;
   void release(std::span<const int64_t> indices) const override;
-  void forget() const override;
 
  protected:
   // Fills the fields of a record that was cleared. Throws Damage.

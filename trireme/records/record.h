@@ -80,11 +80,10 @@ class Reader {
   virtual int64_t stamp(int64_t) const { return 0; }
   // For files on a server, which are fetched ahead of need. announce() says which records are read
   // next, in this order; reads_ahead() of them are worth it, 0: none. Each announcement is taken
-  // back by release() when the record was read, and all of them by forget().
+  // back by one release(), when the record was read or is not wanted any more.
   virtual int64_t reads_ahead() const { return 0; }
   virtual void announce(std::span<const int64_t>) const {}
   virtual void release(std::span<const int64_t>) const {}
-  virtual void forget() const {}
   // The length by which texts are packed and bucketed: tokens, characters or bytes.
   virtual std::optional<int64_t> length(int64_t) const { return std::nullopt; }
   // The names of the labels 0, 1, ...; empty if they have none.

@@ -69,10 +69,6 @@ void Shards::release(size_t file) const {
   if (is_remote()) files_.remote->release(file);
 }
 
-void Shards::forget() const {
-  if (is_remote()) files_.remote->forget();
-}
-
 // Closes those that nobody reads, so that they can make room for others. Needs the mutex.
 void Shards::close_idle() const {
   std::erase_if(opened_, [&](size_t file) {

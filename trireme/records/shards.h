@@ -44,7 +44,6 @@ class Shards {
   // announced use is over. For other files they do nothing.
   void announce(std::span<const size_t> files) const;
   void release(size_t file) const;
-  void forget() const;
   // Throws Damage.
   Scanner scanner(size_t file) const;
   // The bytes of a record: in its memory, or of an unpacked block that the record keeps. Throws

@@ -74,6 +74,17 @@ class ZipReader : public records::Reader {
     const records::Reader* const reader = with_labels();
     return reader ? reader->class_names() : std::vector<std::string>{};
   }
+  int64_t reads_ahead() const override {
+    int64_t most = 0;
+    for (const auto& [name, reader] : readers_) most = std::max(most, reader->reads_ahead());
+    return most;
+  }
+  void announce(std::span<const int64_t> indices) const override {
+    for (const auto& [name, reader] : readers_) reader->announce(indices);
+  }
+  void release(std::span<const int64_t> indices) const override {
+    for (const auto& [name, reader] : readers_) reader->release(indices);
+  }
   void verify_files() const override {
     for (const auto& [name, reader] : readers_) reader->verify_files();
   }

@@ -51,6 +51,13 @@ images::Mix draw_mix(const Stage& stage, const at::Tensor& data, images::Random&
 
 }  // namespace
 
+Draws with_neighbour(const Draws& draws) {
+  Draws all = draws;
+  if (!all.indices.empty())
+    all.indices.insert(all.indices.begin(), draws.before.value_or(draws.indices.back()));
+  return all;
+}
+
 BatchMix::BatchMix(const Stages& stages, int64_t classes) : stages_(stages), classes_(classes) {
   if (stages_.empty() || classes_ >= 2) return;
   throw Error(ErrorCode::invalid_argument, "data",
@@ -60,8 +67,7 @@ BatchMix::BatchMix(const Stages& stages, int64_t classes) : stages_(stages), cla
 }
 
 Example BatchMix::run(const Draws& draws, std::vector<size_t>& left_out, const Load& load) const {
-  Draws all = draws;
-  all.indices.insert(all.indices.begin(), draws.before.value_or(draws.indices.back()));
+  const Draws all = with_neighbour(draws);
   std::vector<size_t> missing;
   const Example loaded = load(all, missing);
   images::Random random(mix64(draws.seed, kOfMixes, static_cast<uint64_t>(draws.epoch),

@@ -11,6 +11,9 @@
 
 namespace trireme::data {
 
+// The draws of a share with the sample that stands before it in the global batch.
+Draws with_neighbour(const Draws& draws);
+
 class BatchMix {
  public:
   // Throws Error(invalid_argument) if there are stages, but fewer than 2 classes.

@@ -9,11 +9,25 @@
 
 namespace trireme::data {
 
-Example DocumentSource::get(const Draw& draw) const {
-  if (draw.index < 0 || draw.index >= size())
+int64_t DocumentSource::record_of(int64_t document) const {
+  if (document < 0 || document >= size())
     throw Error(ErrorCode::invalid_argument, "data",
-                fmt::format("document {} is outside 0..{}", draw.index, size() - 1));
-  const int64_t number = subset_.empty() ? draw.index : subset_[static_cast<size_t>(draw.index)];
+                fmt::format("document {} is outside 0..{}", document, size() - 1));
+  return subset_.empty() ? document : subset_[static_cast<size_t>(document)];
+}
+
+std::vector<int64_t> DocumentSource::records_of(const Draws& draws) const {
+  std::vector<int64_t> records;
+  for (const int64_t document : draws.indices) records.push_back(record_of(document));
+  return records;
+}
+
+void DocumentSource::announce(const Draws& draws) const { reader_->announce(records_of(draws)); }
+
+void DocumentSource::release(const Draws& draws) const { reader_->release(records_of(draws)); }
+
+Example DocumentSource::get(const Draw& draw) const {
+  const int64_t number = record_of(draw.index);
   records::Record record;
   reader_->read(number, record);
   const records::Field* const tokens = record.find(field_);

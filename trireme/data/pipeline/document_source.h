@@ -20,8 +20,14 @@ class DocumentSource : public Source {
   // Data int64 [tokens], and no target. Throws Error(corrupt) naming a record whose length is not
   // the one that the index says.
   Example get(const Draw& draw) const override;
+  int64_t reads_ahead() const override { return reader_->reads_ahead(); }
+  void announce(const Draws& draws) const override;
+  void release(const Draws& draws) const override;
 
  private:
+  // The record of a document. Throws Error(invalid_argument) for one outside 0..size()-1.
+  int64_t record_of(int64_t document) const;
+  std::vector<int64_t> records_of(const Draws& draws) const;
   std::shared_ptr<const records::Reader> reader_;
   std::string field_;
   std::vector<int64_t> subset_;

@@ -66,10 +66,10 @@ class PipelineSource : public Source {
   }
 
   int64_t reads_ahead() const override { return reader_->reads_ahead(); }
-  void announce(const std::vector<int64_t>& samples) const override {
-    reader_->announce(records_of(samples));
+  void announce(const Draws& draws) const override {
+    reader_->announce(records_of(draws.indices));
   }
-  void forget() const override { reader_->forget(); }
+  void release(const Draws& draws) const override { reader_->release(records_of(draws.indices)); }
 
   Example get(const Draw& draw) const override {
     if (const std::optional<Example> one = get_if_kept(draw)) return *one;
@@ -143,14 +143,9 @@ class PipelineSource : public Source {
 
   // `seed`, if given, is that of the only sample.
   Example load(const Draws& draws, const uint64_t* seed, std::vector<size_t>& left_out) const {
-    const std::vector<int64_t> announced =
-        reads_ahead() > 0 ? records_of(draws.indices) : std::vector<int64_t>();
     std::unique_ptr<Sample> sample = pool_.take();
-    // An error too ends the use of the records that were announced.
-    const std::shared_ptr<void> at_the_end(nullptr, [&](void*) {
-      pool_.give_back(std::move(sample));
-      if (!announced.empty()) reader_->release(announced);
-    });
+    const std::shared_ptr<void> at_the_end(nullptr,
+                                           [&](void*) { pool_.give_back(std::move(sample)); });
     Example batch = goes_alone() ? stacked(draws, seed, *sample, left_out)
                                  : in_rows(draws, seed, *sample, left_out);
     return batch.data.defined() ? batch : none_like(*sample);

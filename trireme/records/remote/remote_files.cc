@@ -15,6 +15,7 @@
 #include <mutex>
 #include <optional>
 #include <thread>
+#include <utility>
 
 namespace trireme::records {
 namespace {
@@ -251,16 +252,12 @@ bool RemoteFiles::release(size_t file) const {
     const std::lock_guard lock(impl_->mutex);
     int64_t& announced = impl_->files[file].announced;
     if (announced == 0 || --announced > 0) return false;
+    // Announced anew, the file comes behind those that are needed earlier.
+    if (std::exchange(impl_->files[file].is_queued, false)) std::erase(impl_->queue, file);
     impl_->is_full = false;
   }
   impl_->changed.notify_one();
   return true;
-}
-
-void RemoteFiles::forget() const {
-  const std::lock_guard lock(impl_->mutex);
-  for (RemoteFile& file : impl_->files) file.announced = 0, file.is_queued = false;
-  impl_->queue.clear();
 }
 
 }  // namespace trireme::records

@@ -41,7 +41,6 @@ class RemoteFiles {
   void announce(std::span<const size_t> files) const;
   // Returns true if no announcement of the file is left.
   bool release(size_t file) const;
-  void forget() const;  // Takes all announcements back.
 
  private:
   struct Impl;
