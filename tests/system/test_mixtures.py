@@ -84,6 +84,18 @@ train: {{epochs: 4, dtype: float64}}
         self.assert_refused([TRIREME, "train", self.config, "--quiet", *run], 2, "data.order",
                             "--fresh")
 
+    def test_mixup_mixes_the_samples_of_all_sources(self):
+        words = ["--set", "data.stages=mixup(0.3)"]
+        plain = self.train(config=self.config, name="plain")
+        one = self.train(*words, config=self.config, name="one")
+        self.assertNotEqual(one["loss_history"], plain["loss_history"])
+        self.assertEqual(one["eval"]["samples"], plain["eval"]["samples"])
+        shards = [*words, "--set", "reproducible.virtual_shards=6"]
+        runs = [self.train(*shards, "--workers", workers, config=self.config, name="w" + workers)
+                for workers in ("1", "2", "3")]
+        for run in runs[1:]:
+            self.assertEqual(run["loss_history"], runs[0]["loss_history"])
+
     def test_an_exhausted_source_stops_or_gives_its_places_away(self):
         out = self.plan("--set", "data.when_exhausted=renormalise")
         self.assertIn("an epoch of 88 samples", out)
@@ -137,7 +149,9 @@ train: {{epochs: 4, dtype: float64}}
                      f"{self.folder}/wide.csv}}]", parts=["source wide", "[3]", "[2]"])
         self.refused(f"data.sources=[{{name: csv, {path}, as: a}}, {{name: csv, {path}, as: a}}]",
                      parts=["two sources have the name a"])
-        self.refused("data.stages=mixup", parts=["source web", "mixup"])
+        self.refused(f"data.sources=[{{name: csv, {path}, stages: mixup}}]",
+                     parts=["source 1", "mixup", "data.stages"])
+        self.refused("data.stages=bucket", parts=["source web", "bucket", "length"])
         self.refused("data.name=csv", f"data.path={self.folder}/a.csv", "data.stages=mix",
                      parts=["mix", "data.name=mixture"])
 

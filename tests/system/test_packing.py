@@ -121,6 +121,28 @@ train: {{epochs: 3, dtype: float64}}
         two = self.fit(*words, "--workers", "2", name="two")
         self.assert_close(two["loss_history"], one["loss_history"], 1e-9)
 
+    def test_a_mixture_of_padded_documents(self):
+        others = self.folder / "others.jsonl"
+        others.write_text("".join(json.dumps({"tokens": [i % 11, 3, (5 * i) % 13] * (1 + i % 9)})
+                                  + "\n" for i in range(60)))
+        sources = (f"{{name: jsonl, path: {self.documents}, as: a, weight: 2}}, "
+                   f"{{name: jsonl, path: {others}, as: b}}")
+        words = ["--set", "data.name=mixture", "--set", f"data.sources=[{sources}]", "--set",
+                 PADDED]
+        one = self.fit(*words, name="one")
+        self.assertLess(one["loss_history"][-1], 0.9 * one["loss_history"][0])
+        self.assertGreater(one["eval"]["samples"], 0)
+        two = self.fit(*words, "--workers", "2", name="two")
+        self.assert_close(two["loss_history"], one["loss_history"], 1e-9)
+        self.assertAlmostEqual(two["eval"]["loss"], one["eval"]["loss"], places=9)
+        run = [*words, "--set", f"run.dir={self.folder / 'parts'}"]
+        self.fit(*run, "--set", "train.steps=7", name="first")
+        rest = self.fit(*run, "--workers", "2", name="rest")
+        self.assertEqual(rest["resumed_from_step"], 7)
+        self.assert_close(rest["loss_history"], one["loss_history"], 1e-9)
+        code, out, err = self.run_to_end(TRIREME, "data", "audit", self.folder / "parts")
+        self.assertEqual(code, 0, out + err)
+
     def test_the_plan_tells_of_the_packs(self):
         code, out, err = self.run_to_end(TRIREME, "plan", self.config)
         self.assertEqual(code, 0, err)

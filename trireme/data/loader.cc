@@ -261,7 +261,11 @@ struct Loader::Impl {
     const int64_t epoch = assigned.batch.position.epoch;
     for (const int64_t index : global) {
       const std::optional<SampleSize> size = source->size_of({index, epoch});
-      if (!size) return;
+      if (!size) {
+        assigned.longest = 0;
+        assigned.batch.global_targets = Batch().global_targets;
+        return;
+      }
       assigned.longest = std::max(assigned.longest, size->length);
       int64_t& targets = assigned.batch.global_targets;
       if (size->targets) targets = std::max<int64_t>(0, targets) + *size->targets;

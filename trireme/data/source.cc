@@ -68,29 +68,36 @@ Example Source::get_kept(const Draws& draws, std::vector<size_t>&) const {
   return get_batch(draws);
 }
 
-Example kept_one_by_one(const Source& source, const Draws& draws, std::vector<size_t>& left_out,
-                        const Source& none) {
+KeptSamples kept_samples(const Source& source, const Draws& draws, std::vector<size_t>& left_out) {
   ReplicaRandom random(0);
-  std::vector<Example> examples;
-  std::vector<int64_t> kept;
+  KeptSamples kept;
   for (size_t i = 0; i < draws.indices.size(); ++i) {
     const Draw draw = draws.at(i);
     random.reseed(draw.seed);
     if (std::optional<Example> example = source.get_if_kept(draw)) {
-      examples.push_back(*std::move(example));
-      kept.push_back(draw.index);
+      kept.examples.push_back(*std::move(example));
+      kept.indices.push_back(draw.index);
     } else {
       left_out.push_back(i);
     }
   }
-  if (!examples.empty()) return stack_examples(examples, kept);
+  return kept;
+}
+
+Example batch_of_none(const Source& source) {
   std::vector<size_t> places;
-  Example rows = none.get_kept(Draws({0}), places);
+  Example rows = source.get_kept(Draws({0}), places);
   const auto without_rows = [](at::Tensor& tensor) { tensor = tensor.narrow(0, 0, 0); };
   without_rows(rows.data);
   without_rows(rows.target);
   for (auto& [name, tensor] : rows.more) without_rows(tensor);
   return rows;
+}
+
+Example kept_one_by_one(const Source& source, const Draws& draws, std::vector<size_t>& left_out,
+                        const Source& none) {
+  const KeptSamples kept = kept_samples(source, draws, left_out);
+  return kept.examples.empty() ? batch_of_none(none) : stack_examples(kept.examples, kept.indices);
 }
 
 void require_single_samples(const Source* source, const char* user) {

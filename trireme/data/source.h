@@ -135,8 +135,16 @@ class Source {
   virtual std::optional<data::ServedCounts> served() const { return std::nullopt; }
 };
 
-// Several samples of a source, one by one: what get_kept() returns. `none` gives a batch whose
-// shapes hold, if all are left out.
+// Several samples of a source, one by one, without those that are left out.
+struct KeptSamples {
+  std::vector<Example> examples;
+  std::vector<int64_t> indices;
+};
+KeptSamples kept_samples(const Source& source, const Draws& draws, std::vector<size_t>& left_out);
+// A batch of no samples, with the shapes of those of `source`.
+Example batch_of_none(const Source& source);
+// The samples of kept_samples() as get_kept() returns them. `none` gives the shapes, if all are
+// left out.
 Example kept_one_by_one(const Source& source, const Draws& draws, std::vector<size_t>& left_out,
                         const Source& none);
 

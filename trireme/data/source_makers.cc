@@ -7,6 +7,9 @@
 #include <trireme/data/kinds/mixture_set.h>
 #include <trireme/data/kinds/record_set.h>
 #include <trireme/data/mixture_source.h>
+#include <trireme/data/padded_source.h>
+#include <trireme/data/pipeline/mixed_source.h>
+#include <trireme/data/pipeline/program.h>
 #include <trireme/data/pipeline/record_pipelines.h>
 #include <trireme/data/service/addresses.h>
 #include <trireme/data/service/served_parts.h>
@@ -41,8 +44,25 @@ Sources mixture_sources(const Dataset& data) {
     trains.push_back(std::move(one.train));
     if (one.test && parts.uses_test(i)) tests.push_back(std::move(one.test));
   }
-  Sources sources{std::make_shared<MixtureSource>(std::move(trains), data.mixture), nullptr};
-  if (!tests.empty()) sources.test = std::make_shared<ChainedSource>(std::move(tests));
+  const auto padded = [&](std::shared_ptr<const Source> samples, const Stages& stages) {
+    const Stage* const pad = find_stage(stages, "pad");
+    if (!pad) return samples;
+    PadOptions options = pad_options_of(*pad);
+    options.pads_target =
+        std::any_cast<const RecordParts&>(parts.sets[0].samples).target_has_length;
+    return std::shared_ptr<const Source>(
+        std::make_shared<PaddedSource>(std::move(samples), options));
+  };
+  Sources sources{
+      padded(std::make_shared<MixtureSource>(std::move(trains), data.mixture), parts.stages.train),
+      nullptr};
+  Stages mixes;
+  for (const Stage& stage : parts.stages.train)
+    if (stage.form->kind == StageKind::mix) mixes.push_back(stage);
+  if (BatchMix mix(mixes, data.input.classes); !mix.empty())
+    sources.train = mix_source(std::move(sources.train), std::move(mix));
+  if (!tests.empty())
+    sources.test = padded(std::make_shared<ChainedSource>(std::move(tests)), parts.stages.test);
   return sources;
 }
 

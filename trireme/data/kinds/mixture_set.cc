@@ -5,7 +5,7 @@
 #include <trireme/data/input_memory.h>
 #include <trireme/data/kinds/mixture_options.h>
 #include <trireme/data/kinds/mixture_set.h>
-#include <trireme/data/pipeline/stage.h>
+#include <trireme/data/kinds/mixture_stages.h>
 #include <trireme/data/service/addresses.h>
 #include <trireme/records/remote/address.h>
 #include <algorithm>
@@ -25,23 +25,9 @@ constexpr std::string_view kFiles[] = {"data.images", "data.labels", "data.test_
               fmt::format("data.sources: source {}: {}", source, what), remedy);
 }
 
-// Samples of other sources stand beside those of one source in a batch.
-void refuse_stages_of_batches(const SourceOptions& source) {
-  if (!find_kind(source.options.name)->uses("data.stages")) return;
-  for (const std::string& text : {source.options.stages, source.options.test_stages})
-    for (const Stage& stage : parse_stages("data.stages", text))
-      if (stage.form->kind == StageKind::mix || stage.form->kind == StageKind::pad ||
-          stage.form->name == "bucket")
-        refuse_source(source.name,
-                      fmt::format("the stage {} is for the samples of one source, and a batch "
-                                  "has those of several",
-                                  stage.form->name),
-                      "stages of single samples; take, repeat or pack");
-}
-
 // Sources with the parts that are read for the test.
 std::vector<SourceOptions> sources_to_read(const DataOptions& options) {
-  std::vector<SourceOptions> sources = sources_of(options);
+  std::vector<SourceOptions> sources = sources_with_stages(options);
   const auto count = static_cast<int64_t>(sources.size());
   for (SourceOptions& source : sources) {
     if (!options.test_path.empty()) {
@@ -55,7 +41,6 @@ std::vector<SourceOptions> sources_to_read(const DataOptions& options) {
       source.options.cache_bytes = options.cache_bytes / count;
     else
       source.options.memory_bytes = input_memory(options.memory_bytes) / count;
-    refuse_stages_of_batches(source);
   }
   if (!options.test_path.empty()) {
     const auto kind = find_kind(sources[0].options.name);
@@ -95,7 +80,8 @@ void check_mixture_set(const DataOptions& options) {
 std::string form_of(const Dataset& data) {
   return fmt::format(
       "{} [{}]{}{} with {}", data.has_tokens ? "tokens" : "numbers",
-      fmt::join(data.input.shape, ", "),
+      data.input.is_ragged ? std::string("of any length")
+                           : fmt::format("{}", fmt::join(data.input.shape, ", ")),
       data.input.categories > 0 ? fmt::format(" and {} categories", data.input.categories) : "",
       data.input.is_packed ? " in packs" : "", data.has_values ? "values" : "classes");
 }
@@ -128,6 +114,53 @@ void require_one_form(const std::vector<SourceOptions>& sources,
   }
 }
 
+// The samples are padded together, so their targets must all have a length or none.
+void leave_padding_to_mixture(const std::vector<SourceOptions>& sources, MixtureParts& parts) {
+  if (!find_stage(parts.stages.train, "pad") && !find_stage(parts.stages.test, "pad")) return;
+  const auto of = [&](size_t i) -> RecordParts& {
+    return std::any_cast<RecordParts&>(parts.sets[i].samples);
+  };
+  for (size_t i = 0; i < parts.sets.size(); ++i) {
+    of(i).keeps_lengths = true;
+    if (of(i).target_has_length != of(0).target_has_length)
+      refuse_source(sources[i].name,
+                    fmt::format("the stage pad: its targets {} lengths of their own, and those of "
+                                "source {} {}",
+                                of(i).target_has_length ? "have" : "have no", sources[0].name,
+                                of(0).target_has_length ? "have" : "have none"),
+                    "targets of one form (data.target)");
+  }
+}
+
+// The lengths of the mixture's samples, by their numbers in it.
+std::shared_ptr<const plan::LengthBatches> lengths_of(const Dataset& data,
+                                                      const MixtureParts& parts) {
+  if (!find_stage(parts.stages.train, "bucket")) return nullptr;
+  plan::LengthBatches all = *parts.sets[0].by_length;  // Their options are the same.
+  std::string contents;
+  std::vector<std::function<int64_t(int64_t)>> lengths;
+  for (const Dataset& set : parts.sets) {
+    contents += set.by_length->content + "\n";
+    lengths.push_back(set.by_length->length);
+  }
+  all.content = sha256_hex(contents).substr(0, 16);
+  all.length = [mixture = data.mixture, lengths = std::move(lengths)](int64_t number) {
+    // A number stands for the same sample in every epoch; only its pass is another one.
+    const plan::Mixture::Sample sample = mixture->sample_of(0, number);
+    return lengths[sample.source](sample.index);
+  };
+  return std::make_shared<const plan::LengthBatches>(std::move(all));
+}
+
+void refuse_mixed_tokens(const Dataset& data, const Stages& stages) {
+  for (const Stage& stage : stages)
+    if (data.has_tokens && stage.form->kind == StageKind::mix)
+      throw Error(ErrorCode::invalid_argument, "data",
+                  fmt::format("data.stages: {} mixes numbers, and the samples are tokens",
+                              stage.form->name),
+                  "data.stages without it");
+}
+
 // Everything of a source that decides about its samples.
 std::string content_of(const SourceOptions& source, const Dataset& data) {
   const DataOptions& o = source.options;
@@ -156,11 +189,15 @@ void add_up(const std::vector<SourceOptions>& sources, const MixtureParts& parts
   data.input = parts.sets[0].input;
   data.has_tokens = parts.sets[0].has_tokens;
   data.has_values = parts.sets[0].has_values;
+  for (const Stage& stage : parts.stages.train)  // Mixed samples have probabilities of classes.
+    if (stage.form->kind == StageKind::mix) data.has_values = false;
   data.class_names = parts.sets[0].class_names;
   for (size_t i = 0; i < parts.sets.size(); ++i) {
     const Dataset& one = parts.sets[i];
     content += content_of(sources[i], one) + "\n";
     data.input.classes = std::max(data.input.classes, one.input.classes);
+    if (data.input.is_ragged)  // As long as the longest sample of all.
+      data.input.shape[0] = std::max(data.input.shape[0], one.input.shape[0]);
     data.source_blocks.push_back(one.train_blocks);
     const int64_t tests = parts.uses_test(i) ? one.test_samples : 0;
     data.test_samples += tests;
@@ -184,18 +221,22 @@ void add_up(const std::vector<SourceOptions>& sources, const MixtureParts& parts
 Dataset read_mixture_set(const DataOptions& options) {
   check_mixture_set(options);
   const std::vector<SourceOptions> sources = sources_to_read(options);
-  MixtureParts parts{.has_own_test = !options.test_path.empty()};
+  MixtureParts parts{.stages = batch_stages_of(options),
+                     .has_own_test = !options.test_path.empty()};
   for (const SourceOptions& source : sources) {
     parts.kinds.push_back(source.options.name);
     parts.sets.push_back(with_source(
         source.name, [&] { return find_kind(source.options.name)->read(source.options); }));
   }
   require_one_form(sources, parts.sets);
+  leave_padding_to_mixture(sources, parts);
   Dataset data;
   add_up(sources, parts, data);
+  refuse_mixed_tokens(data, parts.stages.train);
   data.mixture =
       std::make_shared<const plan::Mixture>(plan_options_of(options, sources, parts.sets));
   data.train_samples = data.mixture->samples();
+  data.by_length = lengths_of(data, parts);
   data.samples = std::move(parts);
   require_training_samples(data);
   return data;
@@ -206,7 +247,9 @@ Dataset read_mixture_set(const DataOptions& options) {
 std::vector<DataOptions> sets_of(const DataOptions& options) {
   if (options.sources.empty()) return {options};
   std::vector<DataOptions> sets;
-  for (SourceOptions& source : sources_of(options)) sets.push_back(std::move(source.options));
+  const bool is_zip = !find_kind(options.name)->uses("data.weights_at");
+  for (SourceOptions& source : is_zip ? sources_of(options) : sources_with_stages(options))
+    sets.push_back(std::move(source.options));
   return sets;
 }
 

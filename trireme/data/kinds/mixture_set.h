@@ -2,6 +2,7 @@
 #pragma once
 #include <trireme/data/data_kinds.h>
 #include <trireme/data/dataset.h>
+#include <trireme/data/kinds/record_set.h>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,7 @@ namespace trireme::data {
 struct MixtureParts {
   std::vector<std::string> kinds;
   std::vector<Dataset> sets;
+  StagesOfParts stages;       // Those of the mixture itself, for batches.
   bool has_own_test = false;  // That of data.test_path, which the first source has read.
 
   // Whether the test part of a source belongs to that of the mixture.

@@ -271,16 +271,6 @@ bool has_values(const records::Reader& reader, const FieldChoice& fields, const 
   return fields.tokens.empty();
 }
 
-void refuse_mixed_tests(const Stages& stages) {
-  for (const Stage& stage : stages)
-    if (stage.form->kind == StageKind::mix)
-      throw Error(ErrorCode::invalid_argument, "data",
-                  fmt::format("data.test_stages: {} mixes samples, and an evaluation judges each "
-                              "one",
-                              stage.form->name),
-                  "data.test_stages without it");
-}
-
 }  // namespace
 
 std::vector<DataKind> record_kinds() {
@@ -339,6 +329,16 @@ StagesOfParts stages_of(const DataOptions& options) {
                     ? without_random(stages.train)
                     : parse_stages("data.test_stages", options.test_stages);
   return stages;
+}
+
+void refuse_mixed_tests(const Stages& stages) {
+  for (const Stage& stage : stages)
+    if (stage.form->kind == StageKind::mix)
+      throw Error(ErrorCode::invalid_argument, "data",
+                  fmt::format("data.test_stages: {} mixes samples, and an evaluation judges each "
+                              "one",
+                              stage.form->name),
+                  "data.test_stages without it");
 }
 
 void check_record_set(const DataOptions& options) {
@@ -433,6 +433,7 @@ Dataset read_parts(const DataOptions& options, SharedReader train_part, SharedRe
   data.class_names = train.class_names();
   data.has_values = has_values(train, fields, parts.train_stages);
   parts.tokens = fields.tokens;
+  parts.target_has_length = target_has_length(train.fields(), fields);
   data.samples = std::move(parts);
   require_training_samples(data);
   return data;

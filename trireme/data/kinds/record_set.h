@@ -22,7 +22,9 @@ struct RecordParts {
   SamplePlan train_plan, test_plan;
   Stages train_stages, test_stages;  // The stages of samples: of_samples().
   bool is_padded = false;
-  std::string tokens;  // See FieldChoice.
+  bool target_has_length = false;  // See field_choice.h.
+  bool keeps_lengths = false;      // A mixture pads the samples itself.
+  std::string tokens;              // See FieldChoice.
   int64_t classes = 0;
 };
 
@@ -50,6 +52,9 @@ struct StagesOfParts {
 };
 // Throws Error(invalid_argument) as parse_stages() does.
 StagesOfParts stages_of(const DataOptions& options);
+
+// Throws Error(invalid_argument) naming a stage that mixes samples.
+void refuse_mixed_tests(const Stages& stages);
 
 // Checks the keys of stages, before any file is read.
 void check_record_set(const DataOptions& options);

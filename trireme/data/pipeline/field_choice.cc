@@ -184,6 +184,12 @@ std::vector<std::string> names_of_choice(const FieldChoice& choice) {
   return names;
 }
 
+bool target_has_length(const std::vector<FieldSpec>& fields, const FieldChoice& choice) {
+  return choice.target.empty() || std::ranges::any_of(fields, [&](const FieldSpec& field) {
+           return field.name == choice.target && !field.shape;
+         });
+}
+
 SampleForm first_form(const FieldChoice& fields, const Stages& stages) {
   if (fields.image.empty()) return SampleForm::tensors;
   const bool begins_with_record = !stages.empty() && stages[0].form->takes == SampleForm::record;

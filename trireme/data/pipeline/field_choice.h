@@ -42,6 +42,10 @@ std::vector<std::string> names_of_inputs(const std::string& text);
 // All fields that a choice needs.
 std::vector<std::string> names_of_choice(const FieldChoice& choice);
 
+// Whether the target of a sample has a length of its own, which the stage pad changes too: that of
+// tokens, of data that is its own target, and of a field whose records differ in shape.
+bool target_has_length(const std::vector<records::FieldSpec>& fields, const FieldChoice& choice);
+
 // The form in which stages get the samples: an image of bytes needs no decoder in front of its
 // other stages.
 SampleForm first_form(const FieldChoice& fields, const Stages& stages);

@@ -210,20 +210,18 @@ class PipelineSource : public Source {
       }
     }
     if (examples.empty()) return {};
-    return padding_ ? pad_examples(examples, indices, *padding_, draws.longest)
-                    : stack_examples(examples, indices);
+    return pads() ? pad_examples(examples, indices, *padding_, draws.longest)
+                  : stack_examples(examples, indices);
   }
 
+  bool pads() const { return padding_ && !options_.keeps_lengths; }
+
   // Samples that functions see, or that get another length, are tensors by themselves first.
-  bool goes_alone() const { return program_.has_tensor_steps() || padding_; }
+  bool goes_alone() const { return program_.has_tensor_steps() || pads(); }
 
   std::optional<PadOptions> padding_of_targets() const {
     std::optional<PadOptions> padding = program_.padding();
-    const FieldChoice& fields = program_.fields();
-    if (!padding) return padding;
-    padding->pads_target = fields.target.empty();  // Tokens, and data that is its own target.
-    for (const records::FieldSpec& field : reader_->fields())
-      if (field.name == fields.target && !field.shape) padding->pads_target = true;
+    if (padding) padding->pads_target = target_has_length(reader_->fields(), program_.fields());
     return padding;
   }
 

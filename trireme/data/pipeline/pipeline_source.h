@@ -28,6 +28,8 @@ struct PipelineOptions {
   std::vector<int64_t> subset = {};
   // The reader's index knows the lengths of the inputs: Reader::length().
   bool has_lengths = false;
+  // The stage pad is the caller's: get_if_kept() gives samples of their own lengths.
+  bool keeps_lengths = false;
   int64_t classes = 0;  // The targets lie in 0..classes-1; 0: not known.
   // For the stage `cache` in memory: the bytes that all sources with the same budget take
   // together; null: three quarters of what input_memory() gives, for this one alone.

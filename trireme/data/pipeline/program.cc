@@ -48,6 +48,11 @@ void copy_tokens(const records::Field& tokens, size_t first, int64_t* to) {
 
 }  // namespace
 
+PadOptions pad_options_of(const Stage& stage) {
+  return {.multiple = static_cast<int64_t>(stage.number("multiple")),
+          .value = stage.number("value")};
+}
+
 Program::Program(const Stages& stages, FieldChoice fields) : fields_(std::move(fields)) {
   add_meter("read");
   std::map<std::string_view, int64_t> seen;
@@ -62,8 +67,7 @@ Program::Program(const Stages& stages, FieldChoice fields) : fields_(std::move(f
       first_behind_cache_ = image_steps_.size();
       caching_ = add_meter(name);
     } else if (form.kind == StageKind::pad) {
-      padding_ = PadOptions{.multiple = static_cast<int64_t>(stage.number("multiple")),
-                            .value = stage.number("value")};
+      padding_ = pad_options_of(stage);
     } else if (form.kind == StageKind::mix) {
       batch_stages_.push_back(stage);
     } else if (form.name == "normalise") {

@@ -29,6 +29,8 @@ images::Image& pixels_of(Sample& sample);
 // The step of a stage from tensors to tensors (tensor_steps.cc).
 TensorStep make_tensor_step(const Stage& stage);
 images::EraseOptions erase_options_of(const Stage& stage);
+// Those of the stage pad, without `pads_target`.
+PadOptions pad_options_of(const Stage& stage);
 
 // Several threads may use a program, each with samples of its own.
 class Program {

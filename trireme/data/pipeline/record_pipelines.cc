@@ -41,6 +41,7 @@ RecordPipelines record_pipelines(const Dataset& data, const WrapPart& wrap) {
   PipelineOptions each{
       .fields = {options.inputs, options.target, parts.is_padded},
       .bad_records = {.skip = options.on_bad_record == "skip", .most = options.bad_records},
+      .keeps_lengths = parts.keeps_lengths,
       .classes = parts.classes,
       .cache_dir = options.cache_dir,
       .disk_bytes = options.cache_bytes};
