@@ -18,6 +18,7 @@ struct FileIdentity {
   // all its bytes instead, which must not differ.
   int64_t mtime_ns = 0;
   std::string digest;  // XXH3 of the first and the last 64 KiB.
+  bool operator==(const FileIdentity&) const = default;
 };
 
 // A file that is read and not mapped, so that a failing disk gives an error and not a signal. Any

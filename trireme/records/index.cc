@@ -4,6 +4,7 @@
 #include <trireme/base/environment.h>
 #include <trireme/base/error.h>
 #include <trireme/base/files.h>
+#include <trireme/base/log.h>
 #include <trireme/checkpoint/digest.h>
 #include <trireme/records/damage.h>
 #include <unistd.h>
@@ -68,37 +69,46 @@ std::string content_of_index(const IndexRequest& request, const IndexContent& co
   return text.substr(text.find(':') + 1);
 }
 
-// The bytes of the index file.
+// The bytes of the index file; `json` is all but entries and names.
+std::string bytes_of_index(const Json& json, std::span<const Entry> entries,
+                           std::string_view names) {
+  std::string facts = json.dump();
+  facts.resize((facts.size() + 7) / 8 * 8, ' ');
+  IndexHeader header{
+      .fact_bytes = facts.size(), .entries = entries.size(), .name_bytes = names.size()};
+  std::memcpy(header.magic.data(), kMagic.data(), kMagic.size());
+  std::string bytes;
+  bytes.reserve(sizeof header + facts.size() + entries.size_bytes() + names.size());
+  append(bytes, &header, sizeof header);
+  bytes += facts;
+  append(bytes, entries.data(), entries.size_bytes());
+  bytes += names;
+  header.digest = digest_of_body(std::as_bytes(std::span(bytes)).subspan(sizeof header));
+  std::memcpy(bytes.data(), &header, sizeof header);
+  return bytes;
+}
+
+Json json_of_index(std::string_view format, const Json& options, const std::string& content,
+                   std::span<const FileIdentity> files, const Json& facts) {
+  Json listed = Json::array();
+  for (const FileIdentity& file : files) listed.push_back(json_of(file));
+  return {{"format", format},
+          {"options", options},
+          {"content", content},
+          {"files", listed},
+          {"facts", facts}};
+}
+
 std::string make_index(const IndexRequest& request) {
   const std::vector<FileIdentity> files = request.identities();
   const IndexContent content = request.make();
   if (content.entries.empty())
     throw Error(ErrorCode::invalid_argument, "data",
                 fmt::format("'{}' has no record", request.files.given), "other files");
-  Json listed = Json::array();
-  for (const FileIdentity& file : files) listed.push_back(json_of(file));
-  std::string facts = Json{
-      {"format", request.format},
-      {"options", request.options},
-      {"content", content_of_index(request, content, files)},
-      {"files", listed},
-      {"facts",
-       content.facts}}.dump();
-  facts.resize((facts.size() + 7) / 8 * 8, ' ');
-  IndexHeader header{.fact_bytes = facts.size(),
-                     .entries = content.entries.size(),
-                     .name_bytes = content.names.size()};
-  std::memcpy(header.magic.data(), kMagic.data(), kMagic.size());
-  std::string bytes;
-  const size_t entry_bytes = content.entries.size() * sizeof(Entry);
-  bytes.reserve(sizeof header + facts.size() + entry_bytes + content.names.size());
-  append(bytes, &header, sizeof header);
-  bytes += facts;
-  append(bytes, content.entries.data(), entry_bytes);
-  bytes += content.names;
-  header.digest = digest_of_body(std::as_bytes(std::span(bytes)).subspan(sizeof header));
-  std::memcpy(bytes.data(), &header, sizeof header);
-  return bytes;
+  return bytes_of_index(
+      json_of_index(request.format, request.options, content_of_index(request, content, files),
+                    files, content.facts),
+      content.entries, content.names);
 }
 
 // The part of the path that is left in the folder of the files.
@@ -216,6 +226,7 @@ Index::Index(fs::path path) : path_(std::move(path)) {
   try {
     const Json json = Json::parse(text(body.first(header.fact_bytes)));
     facts_ = json.at("facts");
+    format_ = json.at("format");
     options_ = json.at("options");
     content_ = json.at("content");
     for (const Json& file : json.at("files")) files_.push_back(identity_of(file));
@@ -230,6 +241,20 @@ Entry Index::entry(int64_t number) const {
   std::atomic_signal_fence(std::memory_order_seq_cst);
   with_place([&] { return "the index " + path_.string(); }, [&] { map_->check(); });
   return found;
+}
+
+void Index::keep(const std::function<void(Json& facts)>& change) const {
+  try {
+    const Index now(path_);  // Another process may have kept something meanwhile.
+    if (now.content_ != content_ || now.files_ != files_) return;
+    Json facts = now.facts_;
+    change(facts);
+    write_file_atomically(path_, bytes_of_index(json_of_index(now.format_, now.options_,
+                                                              now.content_, now.files_, facts),
+                                                now.entries_, now.names_));
+  } catch (const Error& error) {
+    log_debug("nothing is kept in the index {}: {}", path_.string(), brief(error));
+  }
 }
 
 fs::path index_beside(const IndexRequest& request) {

@@ -63,6 +63,10 @@ class Index {
   // A digest of everything but folders, names and times of files.
   const std::string& content() const { return content_; }
   const std::filesystem::path& path() const { return path_; }
+  // Writes the file of the index anew with other facts, whose names begin with '_': about files
+  // as they are, without an effect on the content. This object stays as it is. Does nothing, and
+  // logs the reason, if the file cannot be written or is another index by now.
+  void keep(const std::function<void(Json& facts)>& change) const;
   const Json& options() const { return options_; }
 
  private:
@@ -70,6 +74,7 @@ class Index {
   std::unique_ptr<MappedFile> map_;
   std::span<const Entry> entries_;
   std::string_view names_;
+  std::string format_;
   Json facts_, options_;
   std::vector<FileIdentity> files_;
   std::string content_;

@@ -78,6 +78,11 @@ class Reader {
   // A number that differs if the file of the record was written anew: its time. Unlike content(),
   // it sees every change; for what is kept of a record elsewhere.
   virtual int64_t stamp(int64_t) const { return 0; }
+  // The largest number that a field of whole numbers has in any record, none of which is below 0:
+  // what an earlier opening counted and kept. keep_largest() keeps it for later ones, if the place
+  // where the index is can be written. Nothing: not known without reading all records.
+  virtual std::optional<int64_t> largest(std::string_view) const { return std::nullopt; }
+  virtual void keep_largest(std::string_view, int64_t) const {}
   // For files on a server, which are fetched ahead of need. announce() says which records are read
   // next, in this order; reads_ahead() of them are worth it, 0: none. Each announcement is taken
   // back by one release(), when the record was read or is not wanted any more.

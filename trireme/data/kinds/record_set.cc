@@ -2,6 +2,7 @@
 
 #include <trireme/base/error.h>
 #include <trireme/data/input_memory.h>
+#include <trireme/data/kinds/class_counter.h>
 #include <trireme/data/kinds/held_out.h>
 #include <trireme/data/kinds/record_set.h>
 #include <trireme/data/pipeline/numbers.h>
@@ -103,111 +104,6 @@ SharedReader open_part(const PartFiles& part, Open open) {
     throw;
   }
 }
-
-// The number of classes of whole targets, and the outputs of a model for others.
-class ClassCounter {
- public:
-  ClassCounter(const DataOptions& options, const records::Reader& reader,
-               const FieldChoice& fields)
-      : options_(options), reader_(reader), fields_(fields) {}
-
-  int64_t count() const {
-    if (!fields_.tokens.empty()) return options_.classes > 0 ? options_.classes : most_token() + 1;
-    const records::FieldSpec* target = spec_of_target();
-    if (!target) return 0;
-    if (!is_whole(target->dtype)) return std::max<int64_t>(1, elements(*target));
-    if (options_.classes > 0) {
-      check_labels();
-      return options_.classes;
-    }
-    if (const auto names = reader_.class_names(); !names.empty() && is_of_index())
-      return std::ssize(names);
-    return most_label() + 1;
-  }
-
- private:
-  const records::FieldSpec* spec_of_target() const {
-    for (const records::FieldSpec& field : reader_.fields())
-      if (field.name == fields_.target) return &field;
-    return nullptr;
-  }
-
-  static int64_t elements(const records::FieldSpec& field) {
-    int64_t count = 1;
-    for (const int64_t size : field.shape.value_or(std::vector<int64_t>{})) count *= size;
-    return count;
-  }
-
-  // Whether the reader's labels are those of the target.
-  bool is_of_index() const {
-    return fields_.target == "label" || fields_.target == "cls" ||
-           records::find_format(options_.name).reads_columns;
-  }
-
-  // The index may know it; otherwise the record is read. -1: it cannot be read, and is left out
-  // later.
-  int64_t label_of(int64_t index, records::Record& record) const {
-    if (is_of_index())
-      if (const auto label = reader_.label(index)) return *label;
-    const std::vector<int64_t> numbers = numbers_of(index, fields_.target, record);
-    return numbers.empty() ? -1 : *std::ranges::max_element(numbers);
-  }
-
-  std::vector<int64_t> numbers_of(int64_t index, const std::string& name,
-                                  records::Record& record) const {
-    try {
-      reader_.read(index, record);
-      const records::Field* const field = record.find(name);
-      if (!field || field->encoded) return {};
-      std::vector<int64_t> numbers(static_cast<size_t>(count_of(*field)));
-      copy_numbers(*field, numbers.data());
-      return numbers;
-    } catch (const Error&) {
-      if (options_.on_bad_record != "skip") throw;
-      return {};
-    }
-  }
-
-  void check_labels() const {
-    if (!is_of_index() || reader_.size() == 0 || !reader_.label(0)) return;
-    for (int64_t i = 0; i < reader_.size(); ++i) check_label(reader_.label(i).value_or(0), i);
-  }
-
-  void check_label(int64_t label, int64_t index) const {
-    if (label >= 0 && (options_.classes <= 0 || label < options_.classes)) return;
-    throw Error(
-        ErrorCode::invalid_argument, "data",
-        label < 0
-            ? fmt::format("{}: the label is {}, below 0", reader_.place(index), label)
-            : fmt::format("{}: the label is {}, outside 0..{} (data.classes={})",
-                          reader_.place(index), label, options_.classes - 1, options_.classes),
-        "labels from 0 on, and the right data.classes");
-  }
-
-  int64_t most_label() const {
-    records::Record record;
-    int64_t most = -1;
-    for (int64_t i = 0; i < reader_.size(); ++i) {
-      const int64_t label = label_of(i, record);
-      if (label != -1 || options_.on_bad_record != "skip") check_label(label, i);
-      most = std::max(most, label);
-    }
-    return most;
-  }
-
-  int64_t most_token() const {
-    records::Record record;
-    int64_t most = 0;
-    for (int64_t i = 0; i < reader_.size(); ++i)
-      for (const int64_t number : numbers_of(i, fields_.tokens, record))
-        most = std::max(most, number);
-    return most;
-  }
-
-  const DataOptions& options_;
-  const records::Reader& reader_;
-  const FieldChoice& fields_;
-};
 
 // The records that are held out go to the test part.
 void hold_out_records(const DataOptions& options, bool from_end, int64_t records, Dataset& data) {
@@ -413,7 +309,7 @@ Dataset read_parts(const DataOptions& options, SharedReader train_part, SharedRe
   if (has_test) parts.test_plan = plan_samples(test, data.split.test, test_stages, fields);
   refuse_bad_packs(options, parts);
   parts.test = test;
-  parts.classes = ClassCounter(options, train, fields).count();
+  parts.classes = count_classes(options, train, fields);
   data.train_samples = parts.train_plan.samples;
   data.test_samples = parts.test_plan.samples;
   data.train_blocks = parts.train_plan.blocks;

@@ -58,6 +58,14 @@ class ZipReader : public records::Reader {
     const records::Reader* const reader = with_labels();
     return reader ? reader->label(index) : std::nullopt;
   }
+  std::optional<int64_t> largest(std::string_view field) const override {
+    const records::Reader* const reader = with_field(field);
+    return reader ? reader->largest(field) : std::nullopt;
+  }
+  void keep_largest(std::string_view field, int64_t number) const override {
+    if (const records::Reader* const reader = with_field(field))
+      reader->keep_largest(field, number);
+  }
   int64_t stamp(int64_t index) const override {
     uint64_t stamp = 0;
     for (const auto& [name, reader] : readers_)
@@ -112,9 +120,14 @@ class ZipReader : public records::Reader {
   }
 
   const records::Reader* with_labels() const {
-    for (const auto& [name, reader] : readers_)
+    const records::Reader* const reader = with_field("label");
+    return reader ? reader : with_field("cls");
+  }
+
+  const records::Reader* with_field(std::string_view name) const {
+    for (const auto& [source, reader] : readers_)
       for (const records::FieldSpec& field : reader->fields())
-        if (field.name == "label" || field.name == "cls") return reader.get();
+        if (field.name == name) return reader.get();
     return nullptr;
   }
 

@@ -1,0 +1,160 @@
+// The number of classes is counted once and kept in the index.
+#include <gmock/gmock.h>
+
+#include <trireme/base/files.h>
+#include <trireme/data/kinds/record_set.h>
+#include <trireme/data/kinds/zip_set.h>
+#include <trireme/records/pack/pack.h>
+#include <chrono>
+#include <map>
+
+#include "data_files.h"
+
+namespace trireme::counted_classes_test {
+namespace {
+
+namespace fs = std::filesystem;
+using data::DataOptions;
+using data::expect_error;
+
+constexpr int kRows = 3000;
+const std::string kLine(80, '-');  // The files are larger than the parts that their digests cover.
+
+std::string csv_text() {
+  std::string text = "x,label,kind,about\n";
+  for (int i = 0; i < kRows; ++i)
+    text += std::to_string(i % 7) + "," + std::to_string(i % 3) + "," + std::to_string(i % 5) +
+            "," + kLine + "\n";
+  return text;
+}
+
+std::string jsonl_text() {
+  std::string text;
+  for (int i = 0; i < kRows; ++i)
+    text += "{\"x\": " + std::to_string(i % 7) + ", \"label\": " + std::to_string(i % 3) +
+            ", \"kind\": " + std::to_string(i % 5) + ", \"about\": \"" + kLine + "\"}\n";
+  return text;
+}
+
+int64_t classes_of(const DataOptions& options) {
+  return data::read_record_set(options).input.classes;
+}
+
+DataOptions options_for(const std::string& format, const fs::path& path,
+                        const std::string& target = "label") {
+  DataOptions options;
+  options.name = format;
+  options.path = path.string();
+  options.inputs = "x";
+  options.target = target;
+  return options;
+}
+
+// Writes other bytes at the middle of a file, as if nothing had happened.
+void replace_in_the_middle(const fs::path& file, const std::string& from, const std::string& to,
+                           bool keeps_time = true) {
+  const auto time = fs::last_write_time(file);
+  std::string text = read_file(file);
+  const size_t at = text.find(from, text.size() / 2);
+  ASSERT_NE(at, std::string::npos);
+  text.replace(at, from.size(), to);
+  std::ofstream(file, std::ios::binary) << text;
+  fs::last_write_time(file, keeps_time ? time : time + std::chrono::hours(1));
+}
+
+TEST(CountedClasses, AreKeptSoThatTheNextOpeningReadsNoRecords) {
+  const data::Folder folder;
+  const std::map<std::string, std::string> texts{{"csv", csv_text()}, {"jsonl", jsonl_text()}};
+  for (const auto& [format, text] : texts) {
+    const fs::path file = folder.write("rows." + format, text);
+    EXPECT_EQ(classes_of(options_for(format, file)), 3);
+    replace_in_the_middle(file, format == "csv" ? ",2,3,-" : "2, \"kind\": 3",
+                          format == "csv" ? ",9,8,-" : "9, \"kind\": 8");
+    EXPECT_EQ(classes_of(options_for(format, file)), 3);
+    // Another field is counted by itself.
+    EXPECT_EQ(classes_of(options_for(format, file, "kind")), 9);
+    EXPECT_EQ(classes_of(options_for(format, file)), 3);
+  }
+}
+
+TEST(CountedClasses, OfTfrecordAreKeptToo) {
+  const data::Folder folder;
+  const fs::path file = folder.write("rows.csv", csv_text());
+  records::OpenOptions open;
+  open.path = file.string();
+  records::pack_records({{"", records::open_records(open)}},
+                        {.to = "tfrecord", .output = folder.path() / "packed"});
+  DataOptions options = options_for("tfrecord", folder.path() / "packed");
+  EXPECT_EQ(classes_of(options), 3);
+  replace_in_the_middle(folder.path() / "packed" / "shard-000000.tfrecord", "-----", "--+--");
+  EXPECT_EQ(classes_of(options), 3);
+  options.target = "kind";
+  expect_error([&] { classes_of(options); }, ErrorCode::corrupt, {"CRC-32C"});
+  // Records that could not be read may have a class that the others do not have.
+  options.on_bad_record = "skip";
+  EXPECT_EQ(classes_of(options), 5);
+  options.on_bad_record = "stop";
+  expect_error([&] { classes_of(options); }, ErrorCode::corrupt, {"CRC-32C"});
+}
+
+// The index still holds for a file with another time whose ends are the same.
+TEST(CountedClasses, AreCountedAgainIfAFileHasAnotherTime) {
+  const data::Folder folder;
+  const fs::path file = folder.write("rows.csv", csv_text());
+  const DataOptions options = options_for("csv", file);
+  const std::string content = data::read_record_set(options).content;
+  replace_in_the_middle(file, ",2,3,-", ",8,3,-", false);
+  EXPECT_EQ(classes_of(options), 9);
+  replace_in_the_middle(file, ",8,3,-", ",2,3,-");
+  const data::Dataset data = data::read_record_set(options);
+  EXPECT_EQ(data.input.classes, 9);
+  EXPECT_EQ(data.content, content);  // What is kept is no part of it.
+}
+
+TEST(CountedClasses, OfAnIndexThatWasMadeAnewAreCountedAgain) {
+  const data::Folder folder;
+  const fs::path file = folder.write("rows.csv", csv_text());
+  const DataOptions options = options_for("csv", file);
+  EXPECT_EQ(classes_of(options), 3);
+  replace_in_the_middle(file, ",2,3,-", ",8,3,-");
+  records::OpenOptions open = data::files_of_parts(options)[0].open;
+  open.make_index_anew = true;
+  records::open_records(open);
+  EXPECT_EQ(classes_of(options), 9);
+}
+
+TEST(CountedClasses, OfTokensAreKept) {
+  const data::Folder folder;
+  std::string text;
+  for (int i = 0; i < 200; ++i) text += "{\"tokens\": [" + std::to_string(i % 40) + ", 1, 2]}\n";
+  DataOptions options;
+  options.name = "jsonl";
+  options.path = folder.write("tokens.jsonl", text).string();
+  options.stages = "pack(8)";
+  EXPECT_EQ(classes_of(options), 40);
+  replace_in_the_middle(options.path, "[39, 1", "[77, 1");
+  EXPECT_EQ(classes_of(options), 40);
+}
+
+TEST(CountedClasses, OfZippedFilesAreKeptByTheOneThatHasTheField) {
+  const data::Folder folder;
+  std::string numbers = "x\n", labels = "kind\n";
+  for (int i = 0; i < 60; ++i) {
+    numbers += std::to_string(i) + "\n";
+    labels += std::to_string(i % 4) + "\n";
+  }
+  folder.write("x.csv", numbers);
+  const fs::path file = folder.write("y.csv", labels);
+  DataOptions options;
+  options.name = "zip";
+  options.target = "kind";
+  options.sources = "[{\"name\": \"csv\", \"path\": \"" + (folder.path() / "x.csv").string() +
+                    "\"}, {\"name\": \"csv\", \"path\": \"" + file.string() + "\"}]";
+  const auto read = [&] { return data::find_kind("zip")->read(options).input.classes; };
+  EXPECT_EQ(read(), 4);
+  replace_in_the_middle(file, "3\n", "8\n");
+  EXPECT_EQ(read(), 4);
+}
+
+}  // namespace
+}  // namespace trireme::counted_classes_test
