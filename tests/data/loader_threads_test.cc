@@ -229,9 +229,9 @@ TEST(LoaderThreads, StartNoFurtherCallWhenTheLoaderIsDestroyed) {
   // The thread loads sample 1, and 49 batches wait for it.
   ASSERT_TRUE(comes_true([&] { return calls == 2; }));
   std::thread destroyer([&] { loader.reset(); });
-  // Each waiting batch holds the source. All of them are gone when at most three holders remain:
-  // the test, the loader and the running call.
-  EXPECT_TRUE(comes_true([&] { return source.use_count() <= 3; }));
+  // Each waiting batch holds the source. All of them are gone when at most four holders remain:
+  // the test, the loader, its announcements and the running call.
+  EXPECT_TRUE(comes_true([&] { return source.use_count() <= 4; }));
   door.open();
   destroyer.join();
   EXPECT_EQ(calls, 2);

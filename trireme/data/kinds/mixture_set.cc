@@ -228,11 +228,11 @@ Dataset read_mixture_set(const DataOptions& options) {
     parts.sets.push_back(with_source(
         source.name, [&] { return find_kind(source.options.name)->read(source.options); }));
   }
+  refuse_mixed_tokens(parts.sets[0], parts.stages.train);
   require_one_form(sources, parts.sets);
   leave_padding_to_mixture(sources, parts);
   Dataset data;
   add_up(sources, parts, data);
-  refuse_mixed_tokens(data, parts.stages.train);
   data.mixture =
       std::make_shared<const plan::Mixture>(plan_options_of(options, sources, parts.sets));
   data.train_samples = data.mixture->samples();
