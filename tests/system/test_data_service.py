@@ -1,6 +1,7 @@
 """data.service: a process of a host, or `trireme data serve`, makes the samples of runs. The
 training stays the same, whether servers are there, are killed, or stand still."""
 
+import contextlib
 import hashlib
 import json
 import os
@@ -9,7 +10,7 @@ import signal
 import unittest
 
 from support import (BIN, TRIREME, SystemTest, environment, free_port, png, processes_that_mention,
-                     wait_until)
+                     state_and_parent, wait_until)
 from test_input import picture
 
 SECRET = "0123456789abcdef0123456789abcdef"
@@ -96,22 +97,32 @@ train: {{epochs: 6, dtype: float64}}
                 self.assertIn("samples from the data service", other["input"]["line"])
         self.assert_nothing_is_left()
 
+    def stopped(self):
+        """The processes of this test that a signal has stopped."""
+        found = []
+        for pid, _ in processes_that_mention(str(self.folder)):
+            with contextlib.suppress(OSError):  # It has just ended.
+                if state_and_parent(pid)[0] == "T":
+                    found.append(pid)
+        return found
+
     def disturbed(self, disturb, *words):
-        """Runs with a service, and calls `disturb` with its server in the middle of the run."""
+        """Runs with a service, and calls `disturb` with its server in the middle of the run, which
+        stands still meanwhile."""
         run = self.folder / "disturbed"
         report = self.folder / "disturbed.json"
         job = self.start(TRIREME, "train", self.config, "--set", "data.service=host", "--set",
                          f"run.dir={run}", "--report", report, "--quiet", "--inject",
-                         "stop:rank=0@step=9,for=2s", *words, env=self.env)
-        log = run / "log.jsonl"
+                         "stop:rank=0@step=9,for=60s", *words, env=self.env)
         try:
-            wait_until(lambda: log.exists() and '"fault"' in log.read_text(), 60, "the stop")
+            wait_until(self.stopped, 60, "the stop")
         except AssertionError as late:
             job.kill()
             self.fail(f"{late}: {job.communicate(timeout=30)}")
-        servers = self.host_servers()
-        self.assertEqual(len(servers), 1)
+        stopped, servers = self.stopped(), self.host_servers()
+        self.assertEqual((len(stopped), len(servers)), (1, 1))
         disturb(servers[0])
+        os.kill(stopped[0], signal.SIGCONT)
         out, err = job.communicate(timeout=90)
         self.assertEqual(job.returncode, 0, f"{out}\n{err}")
         return json.loads(report.read_text()), err, servers[0]
