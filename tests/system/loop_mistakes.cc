@@ -327,6 +327,29 @@ void other_decay_with_data_parallel(World& world, bool shares) {
 void other_decay_of_replicas(World& world) { other_decay_with_data_parallel(world, false); }
 void other_decay_of_one_copy(World& world) { other_decay_with_data_parallel(world, true); }
 
+// The last rank evaluates behind step 2, and forgets to go back.
+void left_in_evaluation(World& world) {
+  Net model;
+  Distributed<torch::optim::SGD> optimizer(world, model, 0.1);
+  for (int step = 1; step <= 5; ++step) {
+    one_step(model, optimizer);
+    if (step == 2 && is_last(world)) model.eval();
+  }
+}
+
+void closure_without_backward(World& world) {
+  Net model;
+  Distributed<torch::optim::LBFGS> optimizer(world, model,
+                                             torch::optim::LBFGSOptions(0.5).max_iter(3));
+  int calls = 0;
+  optimizer.step([&] {
+    optimizer.zero_grad();
+    auto loss = model.forward(torch::ones({2, 6})).square().sum();
+    if (++calls < 2) loss.backward();
+    return loss;
+  });
+}
+
 // Between backward() and step(), when the others need nothing of this rank for their step.
 void moved_before_the_step(World& world) {
   Net model;
@@ -467,6 +490,8 @@ int main(int argc, char** argv) {
       {"other_scalars", other_scalars},
       {"other_turns", other_turns},
       {"joined_in_an_elastic_job", joined_in_an_elastic_job},
+      {"left_in_evaluation", left_in_evaluation},
+      {"closure_without_backward", closure_without_backward},
       {"other_momentum", other_momentum},
       {"other_decay_of_replicas", other_decay_of_replicas},
       {"other_decay_of_one_copy", other_decay_of_one_copy},

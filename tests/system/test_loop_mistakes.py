@@ -111,6 +111,10 @@ class LoopMistakes(SystemTest):
         for name in ("other_decay_of_replicas", "other_decay_of_one_copy"):
             self.assert_all_ranks_name(
                 name, "rank {last}, step 3: its weight_decay is not that of rank 0", (2,))
+        self.assert_all_ranks_name("left_in_evaluation", r"rank {last}, step 3: its choice of "
+                                   r"train\(\) or eval\(\) is not that of rank 0")
+        self.assert_all_ranks_name("closure_without_backward",
+                                   r"step 1: step\(\) without a backward\(\)")
         self.assert_all_ranks_name("moved_before_the_step",
                                    "rank {last}: parameter 'hidden.weight' has another type")
         for name in ("own_instead_of_all", "own_behind_all"):

@@ -107,11 +107,11 @@ void DataParallel::Impl::tell_unused(const StepOutcome& outcome) {
       names);
 }
 
-// It covers the optimizer's options, and in some steps the parameters. Replicas that share these,
-// or have other ones for some steps, have other checks or none.
+// It covers train() or eval(), the optimizer's options, and in some steps the parameters. Replicas
+// that share these, or have other ones for some steps, have other checks or none.
 uint64_t DataParallel::Impl::digest_for_own_loop() const {
   if (!own_loop || group->size() == 1) return 0;
-  uint64_t value = 1;
+  uint64_t value = module->is_training() ? 2 : 1;
   for (const auto& [name, hash] : hashes_of_options(*optimizer)) value = mix64(value, hash);
   const bool is_due =
       !shared && !apart && !shards && (own_steps < 2 || own_steps % kStepsBetweenDigests == 0);
@@ -154,7 +154,7 @@ StepOutcome DataParallel::Impl::exchange_facts(const Contribution& mine, const U
     return exchange->exchange(mine, update);
   } catch (const ErrorOfAllRanks&) {
     if (own_loop && group->size() > 1)
-      refuse_differences(*group, {0, own_steps}, facts_of(0, *optimizer, parameters));
+      refuse_differences(*group, {0, own_steps}, facts_of(0, *module, *optimizer, parameters));
     throw;
   }
 }

@@ -45,7 +45,8 @@ void refuse_other_steps(const OwnPlace& place, const std::vector<size_t>& ranks,
 
 }  // namespace
 
-std::vector<OwnFact> facts_of(int64_t of_all, const torch::optim::Optimizer& optimizer,
+std::vector<OwnFact> facts_of(int64_t of_all, const torch::nn::Module& module,
+                              const torch::optim::Optimizer& optimizer,
                               const std::vector<NamedTensor>& parameters) {
   uint64_t trained = 0;
   for (const auto& [name, tensor] : parameters)
@@ -53,7 +54,9 @@ std::vector<OwnFact> facts_of(int64_t of_all, const torch::optim::Optimizer& opt
   std::vector<OwnFact> facts{
       {"size of the global batch", static_cast<uint64_t>(of_all),
        "world.share(n) with the same n on all ranks, in each step or never"},
-      {"choice of frozen parameters", trained, "the same requires_grad_() on all ranks"}};
+      {"choice of frozen parameters", trained, "the same requires_grad_() on all ranks"},
+      {"choice of train() or eval()", module.is_training() ? 1U : 0U,
+       "model.train() behind an evaluation, on all ranks"}};
   for (const auto& [name, value] : hashes_of_options(optimizer)) {
     const bool is_rate = std::string_view(name) == "lr";
     facts.push_back({is_rate ? "learning rate" : name, value,

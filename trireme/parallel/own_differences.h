@@ -1,5 +1,6 @@
 // Names what differs between the ranks of a loop that calls backward() and step() itself.
 #pragma once
+#include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 #include <trireme/comm/group.h>
 #include <trireme/parallel/module_state.h>
@@ -15,7 +16,8 @@ struct OwnFact {
   const char* remedy;
 };
 // `of_all` has the samples of the global batch in hand; 0: they are not known.
-std::vector<OwnFact> facts_of(int64_t of_all, const torch::optim::Optimizer& optimizer,
+std::vector<OwnFact> facts_of(int64_t of_all, const torch::nn::Module& module,
+                              const torch::optim::Optimizer& optimizer,
                               const std::vector<NamedTensor>& parameters);
 
 struct OwnPlace {

@@ -214,7 +214,7 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
   }
 
   std::vector<OwnFact> facts() const {
-    return facts_of(loop->of_all, optimizer, engine.parameters);
+    return facts_of(loop->of_all, *engine.module, optimizer, engine.parameters);
   }
 
   // With create_graph a gradient is itself a function of the parameters, and so is the mean: its
@@ -251,8 +251,10 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
 
   at::Tensor step_with(const Closure& closure, const std::function<at::Tensor(Closure)>& own) {
     at::Tensor first = own([&] {
+      has_means = false;  // Each evaluation has a backward() of its own.
       const at::Tensor loss = closure();
-      if (has_own_alone) refuse_on_all({Change::own_alone, static_cast<int>(steps + 1)});
+      const ParameterChange found = find_refusal();
+      if (found.change != Change::none) refuse_on_all(found);
       loop->begin(part, kClosure);
       return mean_of(loss.item<double>(), loop->weight()).to(loss.device(), loss.scalar_type());
     });
