@@ -29,7 +29,7 @@ class PhasePage:
     """The memory in which a worker writes what it does (trireme/watch/phase_page.cc). It can
     also be read after the worker's death."""
 
-    MARK = 0x7472_6972_656D_6532
+    MARK = 0x7472_6972_656D_6533
     PHASES = ("starting", "connecting", "data", "forward", "backward", "exchange", "optimizer",
               "callbacks", "evaluate", "checkpoint", "idle", "leaving")
 
