@@ -27,7 +27,7 @@ struct DownloadRequest {
   // version than `version`, sends all of it.
   int64_t offset = 0;
   std::string version;
-  int64_t size = -1;         // Of the whole file in that version; -1: not known.
+  int64_t size = -1;         // The bytes of the whole file in that version; -1: not known.
   bool unless_same = false;  // With offset 0: no bytes if the file still has this version.
   // A connection that is not there in this time, or brings less than 1 KB a second for as long, is
   // given up.
