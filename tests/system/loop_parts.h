@@ -5,7 +5,10 @@
 #include <trireme/parallel/data_loader.h>
 #include <cmath>
 #include <cstdlib>
+#include <functional>
 #include <iostream>
+#include <map>
+#include <string>
 
 namespace loops {
 
@@ -73,6 +76,17 @@ inline void one_step(Net& model, torch::optim::Optimizer& optimizer, double fact
   optimizer.zero_grad();
   (model.forward(torch::ones({2, 6})).sum() * factor).backward();
   optimizer.step();
+}
+
+// Runs the loop that the only argument names.
+inline int run_named(int argc, char** argv,
+                     const std::map<std::string, std::function<void(World&)>>& loops) {
+  if (argc != 2) return 2;
+  auto world = World::join();  // An Error that nobody catches has an exit code all the same.
+  torch::manual_seed(7);
+  loops.at(argv[1])(world);
+  world.leave();  // A second one does nothing.
+  return 0;
 }
 
 }  // namespace loops

@@ -9,8 +9,6 @@
 #include <trireme/train/own_checkpoint.h>
 
 #include <csignal>
-#include <functional>
-#include <map>
 #include <sstream>
 #include <thread>
 
@@ -513,32 +511,27 @@ void loaded(World& world) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 2) return 2;
-  auto world = World::join();  // An Error that nobody catches has an exit code all the same.
-  torch::manual_seed(7);
-  const std::map<std::string, std::function<void(World&)>> scenarios{
-      {"plain", plain},
-      {"unmodified", unmodified},
-      {"accumulate", accumulate},
-      {"lbfgs", lbfgs},
-      {"gan", gan},
-      {"odd", odd},
-      {"join", join},
-      {"noise", noise},
-      {"continued", continued},
-      {"evaluated", evaluated},
-      {"evaluated_on_a_device", evaluated_on_a_device},
-      {"joined_gan", joined_gan},
-      {"joined_closures", joined_closures},
-      {"replaced", replaced},
-      {"loaded", loaded},
-      {"uneven_sum", uneven_sum},
-      {"kept", kept},
-      {"script", script},
-      {"moved_later", moved_later},
-      {"one_rank_on_a_device", one_rank_on_a_device},
-      {"half_on_a_device", half_on_a_device},
-      {"read_by_the_host", read_by_the_host}};
-  scenarios.at(argv[1])(world);
-  world.leave();
+  return run_named(argc, argv,
+                   {{"plain", plain},
+                    {"unmodified", unmodified},
+                    {"accumulate", accumulate},
+                    {"lbfgs", lbfgs},
+                    {"gan", gan},
+                    {"odd", odd},
+                    {"join", join},
+                    {"noise", noise},
+                    {"continued", continued},
+                    {"evaluated", evaluated},
+                    {"evaluated_on_a_device", evaluated_on_a_device},
+                    {"joined_gan", joined_gan},
+                    {"joined_closures", joined_closures},
+                    {"replaced", replaced},
+                    {"loaded", loaded},
+                    {"uneven_sum", uneven_sum},
+                    {"kept", kept},
+                    {"script", script},
+                    {"moved_later", moved_later},
+                    {"one_rank_on_a_device", one_rank_on_a_device},
+                    {"half_on_a_device", half_on_a_device},
+                    {"read_by_the_host", read_by_the_host}});
 }
