@@ -18,6 +18,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 TRIREME = pathlib.Path(os.environ.get("TRIREME_BIN", ROOT / "build/bin")) / "trireme"
 PYTHON = ROOT / ".venv/bin/python"
 PEER = ROOT / "bench/peer.py"
+PACKAGE = ROOT / "bench/package_all_reduce.py"
 OPENMPI_SOURCE = ROOT / "bench/openmpi_allreduce.c"
 # The limit for one run.
 TIMEOUT_S = 180
@@ -69,10 +70,11 @@ def our_step(model, path, ranks, steps):
     return measurement_of_our_step(run(our_step_words(model, path, ranks, steps)))
 
 
-def written_step(model, ranks, steps):
-    """A loop as it stands (Distributed), between processes."""
-    return measurement_of_our_step(run([*our_step_words(model, "shm", ranks, steps),
-                                        "--written"]))
+def written_step(model, ranks, steps, check_every=64):
+    """A loop as it stands (Distributed), between processes, which compare their parameters in each
+    `check_every` steps (0: never)."""
+    return measurement_of_our_step(run([*our_step_words(model, "shm", ranks, steps), "--written",
+                                        "--check-every", check_every]))
 
 
 def our_copies(model, ranks, steps):
@@ -119,6 +121,14 @@ def measurement_of_our_all_reduce(figures):
 def our_all_reduce(path, size, ranks, steps, shared=False):
     figures = run(our_all_reduce_words(path, size, ranks, steps, shared))
     return measurement_of_our_all_reduce(figures)
+
+
+def package_all_reduce(size, ranks, steps):
+    """The Python package's World.all_reduce() between processes."""
+    words = [TRIREME, "launch", "--workers", ranks, "--no-prefix", "--", PYTHON, PACKAGE]
+    figures = run([*words, size, steps], {"PYTHONPATH": str(ROOT / "python"),
+                                          "TRIREME_LIB": str(TRIREME.parent.parent / "lib")})
+    return Measurement(figures["median_s"], figures["min_s"])
 
 
 def gloo_all_reduce_words(size, ranks, steps):

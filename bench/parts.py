@@ -4,13 +4,15 @@ import functools
 import statistics
 
 from contenders import (bare_tcp, ddp_step, gloo_all_reduce, openmpi, our_all_reduce, our_copies,
-                        our_first_step, our_push_pull, our_requests, our_step, progress,
-                        torch_push_pull, torch_rpc, torchrun_first_step, written_step)
+                        our_first_step, our_push_pull, our_requests, our_step,
+                        package_all_reduce, progress, torch_push_pull, torch_rpc, torchrun_first_step,
+                        written_step)
 from pairs import compare, interleave
 from report import Row, Section, median_of
 
 RANKS = 2
 STEP_PATHS = ("shm", "threads")
+PACKAGE_SIZE = "25 MB"
 SIZES = {"4 KB": 4096, "1 MB": 1 << 20, "25 MB": 25 << 20, "100 MB": 100 << 20}
 REQUEST_SIZES = ("4 KB", "1 MB")
 SERVER_SIZES = ("4 KB", "25 MB")
@@ -19,6 +21,10 @@ FEWEST_ROUNDS = 5
 # The widest interval of ours against ours with which the other results can be trusted.
 NOISY = 0.05
 SCALE_RANKS = (1, 2, 3, 4, 8)
+# The model whose loop is also measured without the comparison of parameters: it is the smallest.
+# The difference is small, and needs more rounds.
+CHECKED_MODEL = "tiny"
+CHECKED_ROUNDS = 5
 
 
 def measure_noise(rounds, steps):
@@ -58,8 +64,18 @@ def rows_of_step(model, rounds, steps):
     progress(f"step of {model}")
     taken = interleave(ours | peers, rounds, progress)
     rows = [Row(model, mine, taken[mine], peer, taken[peer]) for mine in ours for peer in peers]
-    return rows + [Row(model, "as it stands, shm", taken["as it stands, shm"], "ours, shm",
-                       taken["ours, shm"])]
+    rows.append(Row(model, "as it stands, shm", taken["as it stands, shm"], "ours, shm",
+                    taken["ours, shm"]))
+    return rows + (row_of_checks(model, rounds, steps) if model == CHECKED_MODEL else [])
+
+
+def row_of_checks(model, rounds, steps):
+    """A loop as it stands, with and without the comparison of parameters."""
+    contenders = {"as it stands, shm": functools.partial(written_step, model, RANKS, 5 * steps),
+                  "unchecked": functools.partial(written_step, model, RANKS, 5 * steps, 0)}
+    taken = interleave(contenders, CHECKED_ROUNDS * rounds, progress)
+    ours, peer = contenders
+    return [Row(model, ours, taken[ours], peer, taken[peer])]
 
 
 def summary_of_steps(rows):
@@ -93,7 +109,8 @@ def measure_steps(models, rounds, steps):
             f"({', '.join(map(str, BUCKETS_MB))} MB), and glibc set to keep freed memory. No "
             "exchange: the same without DDP. Two copies apart: our step with one replica in each "
             "of two processes that do not communicate; the slower one counts. As it stands: a "
-            "loop with `loss.backward()` and `optimizer.step()` (docs/own_loop.md).")
+            "loop with `loss.backward()` and `optimizer.step()` (docs/own_loop.md); unchecked: the "
+            "same without its comparison of parameters.")
     rows = [row for model in models for row in rows_of_step(model, rounds, steps[model])]
     return Section("Training step", f"{note}\n\n{summary_of_steps(rows)}", rows)
 
@@ -140,6 +157,8 @@ def measure_collectives(rounds, repetitions):
                     for path in ("shm", "threads", "tcp")}
             ours["ours, shm, shared"] = functools.partial(our_all_reduce, "shm", size, ranks, steps,
                                                           shared=True)
+            if name == PACKAGE_SIZE:
+                ours["ours, Python"] = functools.partial(package_all_reduce, size, ranks, steps)
             peers = {"c10d Gloo": functools.partial(gloo_all_reduce, size, ranks, steps)}
             if openmpi_all_reduce:
                 peers["OpenMPI"] = functools.partial(openmpi_all_reduce, size, ranks, steps)
@@ -148,8 +167,8 @@ def measure_collectives(rounds, repetitions):
                      for mine in ours for peer in peers]
     note = ("Float tensors, with a barrier before each repetition. `shared`: tensors of "
             "Group::shared_tensor(), which all ranks of the host access directly; the others are "
-            "ordinary tensors. OpenMPI: a C programme that calls MPI_Allreduce on ordinary "
-            "buffers.")
+            "ordinary tensors. `Python`: World.all_reduce() of the Python package. OpenMPI: a C "
+            "programme that calls MPI_Allreduce on ordinary buffers.")
     return Section("all_reduce", note, rows)
 
 

@@ -11,7 +11,7 @@ namespace trireme::cli {
 struct BenchArguments {
   std::string model = "mlp", op, bytes = "25MB", algorithm = "auto", path = "threads", output,
               compression = "none", library;
-  int64_t batch = 0, steps = 50, model_mb = 100;
+  int64_t batch = 0, steps = 50, model_mb = 100, check_every = 64;
   int workers = 2, repeats = 5, compression_rank = 2;
   bool json = false, tune = false, shared_tensors = false, written = false;
   BenchMesh mesh;

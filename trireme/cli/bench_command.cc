@@ -169,7 +169,14 @@ int bench_step(const BenchArguments& arguments) {
                 "--written measures a loop with one replica in each process, without a mesh or a "
                 "memory policy",
                 "--written with --path shm, tcp or another one between processes");
-  if (arguments.written) words.push_back("--written");
+  if (arguments.check_every < 0 || (arguments.check_every != 64 && !arguments.written))
+    throw Error(ErrorCode::invalid_argument, "cli",
+                fmt::format("--check-every {}{}", arguments.check_every,
+                            arguments.written ? "" : " without --written"),
+                "--written --check-every N, where 0 compares nothing");
+  if (arguments.written)
+    words.insert(words.end(),
+                 {"--written", "--check-every", std::to_string(arguments.check_every)});
   if (!arguments.library.empty()) words.insert(words.end(), {"--library", arguments.library});
   return measure(arguments, std::move(words));
 }
@@ -288,6 +295,9 @@ void add_bench_step(Command bench, const std::shared_ptr<BenchArguments>& argume
               "powersgd: columns of each factor (default 2)");
   step.flag("--written", arguments->written,
             "Measure a loop as it stands (Distributed<SGD>) instead of DataParallel");
+  step.option("--check-every", arguments->check_every,
+              "With --written: the ranks compare their parameters in each such number of steps "
+              "(default 64; 0: never)");
   arguments->mesh.add_to(step, /*described=*/true);
   add_common(step, arguments);
   add_repetitions(step, arguments);

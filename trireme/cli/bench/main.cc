@@ -24,6 +24,7 @@ void add_subcommands(Command app) {
     step.option("--compression", arguments->compression);
     step.option("--compression-rank", arguments->compression_rank);
     step.flag("--written", arguments->written);
+    step.option("--check-every", arguments->check_every);
     arguments->mesh.add_to(step, /*described=*/false);
     add_common(step);
     step.action([arguments, run] { return run(*arguments); });

@@ -12,7 +12,7 @@ namespace trireme::cli {
 struct RankArguments {
   std::string model = "mlp", op = "all_reduce", bytes = "25MB", algorithm = "auto",
               path = "threads", output, compression = "none", table, library;
-  int64_t batch = 0, steps = 50, rows = 0;
+  int64_t batch = 0, steps = 50, rows = 0, check_every = 64;
   int workers = 2, compression_rank = 2;
   bool json = false, tune = false, shared_tensors = false, written = false;
   BenchMesh mesh;

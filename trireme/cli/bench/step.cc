@@ -144,7 +144,8 @@ class WrittenTraining {
       : work_(arguments),
         ranks_(world.size()),
         optimizer_(
-            OwnStepsOptions{.compression = {arguments.compression, arguments.compression_rank}},
+            OwnStepsOptions{.compression = {arguments.compression, arguments.compression_rank},
+                            .check_every = arguments.check_every},
             world, work_.model.module, torch::optim::SGDOptions(1e-3).momentum(0.9)) {}
 
   StepOutcome step() {
