@@ -73,6 +73,14 @@ std::vector<Situation> situations() {
                   tcp = each_alone(3, "tcp"), hosts = on_hosts({2, 1}, "shm", "gloo");
   const auto without_sharing = [](DataParallelFacts& facts) { facts.share_parameters = false; };
   const auto unknown_optimizer = [](DataParallelFacts& facts) { facts.state_tensors.clear(); };
+  const auto left = [](DataParallelFacts& facts) {
+    facts.share_parameters = false;
+    facts.leaves_means = true;
+  };
+  const auto left_compressed = [left](DataParallelFacts& facts) {
+    left(facts);
+    facts.compression.name = "int8";
+  };
   const auto compressed = [](DataParallelFacts& facts) { facts.compression.name = "int8"; };
   const auto local = [](DataParallelFacts& facts) { facts.local.steps = 4; };
   const auto shards = [](DataParallelFacts& facts) { facts.virtual_shards = 8; };
@@ -88,6 +96,10 @@ std::vector<Situation> situations() {
       {"some ranks share a host", facts_on(hosts), shared},
       {"some ranks share a host, and sharing is not wanted", facts_on(hosts, without_sharing),
        all_reduce},
+      {"means are left to one rank", facts_on(alone, left), all_reduce},
+      {"means are left on one host", facts_on(shm, left), host_means},
+      {"means are left on two hosts", facts_on(hosts, left), all_reduce},
+      {"compressed means are left", facts_on(shm, left_compressed), all_reduce},
       {"compression on one rank", facts_on(alone, compressed), all_reduce},
       {"compression on one host", facts_on(shm, compressed), all_reduce},
       {"compression between hosts", facts_on(hosts, compressed), shared},
@@ -122,17 +134,20 @@ TEST(DataParallelPlan, HasThePartsOfItsExchange) {
     const EnginePlan plan = plan_data_parallel(facts);
     const int ranks = facts.placement.ranks();
     const bool shares = exchange == ExchangeKind::shared,
+               leaves = exchange == ExchangeKind::host_means,
                reproduces = exchange == ExchangeKind::reproducible;
     EXPECT_EQ(plan.mesh.world_size(), ranks) << what;
     EXPECT_EQ(plan.ranks(), ranks) << what;
-    EXPECT_EQ(plan.layout.has_value(), shares) << what;
+    EXPECT_EQ(plan.layout.has_value(), shares || leaves) << what;
     EXPECT_EQ(plan.shard_tree.has_value(), reproduces) << what;
     EXPECT_EQ(plan.ranges.size(), reproduces ? plan.buckets.buckets.size() : 0U) << what;
     EXPECT_EQ(plan.shards.teams.size(),
               static_cast<size_t>(shares ? facts.placement.host_count() : ranks))
         << what;
-    EXPECT_EQ(plan.messages.empty(), ranks == 1 || shares || reproduces) << what;
-    EXPECT_EQ(plan.operations.empty(), ranks == 1 || (shares && !facts.placement.between)) << what;
+    EXPECT_EQ(plan.messages.empty(), ranks == 1 || shares || leaves || reproduces) << what;
+    EXPECT_EQ(plan.operations.empty(),
+              ranks == 1 || leaves || (shares && !facts.placement.between))
+        << what;
     EXPECT_EQ(plan.facts, facts_of_step(ranks, 4)) << what;
     EXPECT_EQ(plan.compression, facts.compression.name) << what;
     EXPECT_TRUE(plan.knows_all_operations) << what;
@@ -147,6 +162,7 @@ TEST(DataParallelPlan, SendsAFewFactsFourForEachRankAndOneForEachParameter) {
 TEST(DataParallelPlan, NamesEachExchange) {
   EXPECT_EQ(to_string(ExchangeKind::all_reduce), "all_reduce");
   EXPECT_EQ(to_string(ExchangeKind::shared), "shared");
+  EXPECT_EQ(to_string(ExchangeKind::host_means), "host_means");
   EXPECT_EQ(to_string(ExchangeKind::reproducible), "reproducible");
   EXPECT_EQ(to_string(ExchangeKind::local_steps), "local_steps");
   EXPECT_EQ(to_string(ExchangeKind::own), "own");

@@ -124,8 +124,8 @@ class LoopMistakes(SystemTest):
                                    processes=(1, 2))
         self.assert_all_ranks_name("no_scalar", "rank {last}: the loss has 6 elements",
                                    processes=(1, 2))
-        self.assert_all_ranks_name("synchronised_on_one_rank", "all_reduce.*broadcast|"
-                                   "broadcast.*all_reduce")
+        self.assert_all_ranks_name("synchronised_on_one_rank", "gradients.*broadcast|"
+                                   "broadcast.*gradients")
         self.assert_all_ranks_name("nan_with_data_parallel",
                                    "step 3: the loss of rank {last} is NaN or infinite",
                                    processes=(1, 2), expected=1)

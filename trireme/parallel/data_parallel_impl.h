@@ -5,6 +5,7 @@
 #include <trireme/parallel/offloaded_model.h>
 #include <trireme/parallel/parameter_changes.h>
 #include <trireme/parallel/reproducible_exchange.h>
+#include <trireme/parallel/shared/host_means.h>
 #include <trireme/parallel/shared/shared_exchange.h>
 #include <trireme/parallel/updated_tensors.h>
 #include <memory>

@@ -102,6 +102,8 @@ plan::DataParallelFacts DataParallel::Impl::plan_facts(const DataParallelOptions
                           have_types_of_kernels(parameters) &&
                           !are_tied_by_storage(parameters, state.buffers);
   facts.share_parameters = options.share_parameters && group->host_team() && can_finish;
+  facts.leaves_means =
+      options.weight && group->host_team() && device.is_cpu() && have_types_of_kernels(parameters);
   facts.buckets = options.buckets;
   facts.compression = options.compression;
   facts.local = options.local;
@@ -134,6 +136,9 @@ void DataParallel::Impl::make_exchange(const DataParallelOptions& options,
       exchange = std::move(made);
       break;
     }
+    case plan::ExchangeKind::host_means:
+      exchange = make_host_means(group, parameters, plan, options.weight);
+      break;
     case plan::ExchangeKind::reproducible: {
       auto made = std::make_unique<ReproducibleExchange>(group, parameters, plan, how);
       shards = made.get();

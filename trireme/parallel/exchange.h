@@ -45,7 +45,7 @@ class Exchange {
   // For loops that update themselves (own_steps.h). COLLECTIVE. Reduces every parameter's .grad,
   // in which this rank has the mean over mine.samples samples, and leaves the mean over the
   // samples of all ranks there. Throws Error(unsupported) unless the exchange is that of
-  // make_all_reduce_exchange().
+  // make_all_reduce_exchange() or make_host_means().
   virtual StepOutcome leave_means(const Contribution& mine);
   // Whether the gradients of the next backward go into leave_means(), so that they may travel
   // while it runs.

@@ -178,18 +178,25 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
     const auto graphs = gradients_with_graphs();
     loop->enter(Phase::exchange);
     StepOutcome outcome = means(mine);
-    if (!outcome.nonfinite_ranks.empty())
-      throw Error(ErrorCode::internal, "parallel",
-                  fmt::format("the gradients of rank {} are NaN or infinite in step {}: its loss "
-                              "is, or its data",
-                              outcome.nonfinite_ranks.front(), steps + 1),
-                  "a look at that rank's loss and data, or a smaller learning rate");
+    if (!outcome.nonfinite_ranks.empty()) refuse_nonfinite(outcome);
     loop->regroup = loop->regroup || outcome.regroup;
     loop->stop = loop->stop || outcome.stop;
     loop->enter(Phase::optimizer);
     keep_graphs(graphs);
     expect_backward();
     return outcome;
+  }
+
+  [[noreturn]] void refuse_nonfinite(const StepOutcome& outcome) const {
+    const int rank = outcome.nonfinite_ranks.front(), parameter = outcome.nonfinite_parameter;
+    const std::string which =
+        parameter < 0 ? fmt::format("the gradients of rank {} are", rank)
+                      : fmt::format("the gradient of '{}' of rank {} is",
+                                    engine.parameters[static_cast<size_t>(parameter)].name, rank);
+    throw Error(
+        ErrorCode::internal, "parallel",
+        fmt::format("{} NaN or infinite in step {}: its loss is, or its data", which, steps + 1),
+        "a look at that rank's loss and data, or a smaller learning rate");
   }
 
   // A loader that was left as it is gives each rank all samples.

@@ -1,9 +1,10 @@
 // The engine of a training loop as it stands, which calls loss.backward() and optimizer.step()
 // itself (distributed.h wraps it). Each backward() that accumulates gradients in the module's
 // parameters ends with the mean over all ranks in every .grad: whatever looks at gradients
-// afterwards, such as clipping, sees what one process sees. Gradients travel while backward runs
-// (Li et al. 2020, "PyTorch Distributed", section 3.2). The update is the fused one of the
-// data-parallel engine, on each rank, if the optimizer has one.
+// afterwards, such as clipping, sees what one process sees. Between hosts gradients travel while
+// backward runs (Li et al. 2020, "PyTorch Distributed", section 3.2); the ranks of one host add
+// them up where they lie (shared/host_means.h). The update is the fused one of the data-parallel
+// engine, on each rank, if the optimizer has one.
 #pragma once
 #include <trireme/comm/world.h>
 #include <trireme/parallel/data_parallel_options.h>

@@ -36,6 +36,7 @@ struct StepOutcome {
   bool regroup = false;  // Some replica knows that the members of the job change after this step.
   // Replicas whose loss was NaN or infinite. If there are any, nothing was updated.
   std::vector<int> nonfinite_ranks;
+  int nonfinite_parameter = -1;  // The parameter in whose gradient that was found, if known.
   // The gradient norm was NaN or infinite, and nothing was updated. Known only if the norm is
   // computed, or with compression.
   bool nonfinite_gradients = false;

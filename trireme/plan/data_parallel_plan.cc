@@ -26,8 +26,9 @@ ExchangeKind choose_exchange(const DataParallelFacts& facts) {
   const bool is_apart = facts.compression.name != "none" && hosts == 1;
   // This is the same on every rank, even if some host has only one rank.
   const bool can_share = hosts < ranks && !facts.state_tensors.empty();
-  return facts.share_parameters && can_share && !is_apart ? ExchangeKind::shared
-                                                          : ExchangeKind::all_reduce;
+  if (facts.share_parameters && can_share && !is_apart) return ExchangeKind::shared;
+  return facts.leaves_means && hosts == 1 && ranks > 1 && !is_apart ? ExchangeKind::host_means
+                                                                    : ExchangeKind::all_reduce;
 }
 
 std::string content_of(size_t bucket) { return fmt::format("gradients of bucket {}", bucket); }
@@ -42,6 +43,7 @@ class StepPlanner {
     if (plan_.ranks() > 1) switch (plan_.exchange) {
         case ExchangeKind::all_reduce: all_reduce({}); break;
         case ExchangeKind::shared: shared(); break;
+        case ExchangeKind::host_means: break;  // Nothing travels.
         case ExchangeKind::reproducible: reproducible(); break;
         case ExchangeKind::local_steps: local_steps(); break;
         case ExchangeKind::servers:
@@ -235,6 +237,8 @@ EnginePlan plan_data_parallel(const DataParallelFacts& facts) {
   } else {
     plan.shards = replicate(facts.parameters, plan.ranks());
   }
+  if (plan.exchange == ExchangeKind::host_means)
+    plan.layout = lay_out(facts.parameters, std::vector<int>(facts.parameters.size(), 0));
   if (plan.exchange == ExchangeKind::reproducible) {
     plan.shard_tree = plan_shard_tree(facts.virtual_shards, plan.ranks());
     const int64_t unit = kAlignedElements * plan.ranks();

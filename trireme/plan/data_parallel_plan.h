@@ -28,6 +28,9 @@ struct DataParallelFacts {
   // cannot run on memory that ranks share.
   std::vector<int> state_tensors;
   bool share_parameters = false;  // Wanted, and possible for these tensors.
+  // The loop updates itself (parallel/own_steps.h), and the ranks of a host can add up these
+  // gradients where they lie.
+  bool leaves_means = false;
   BucketOptions buckets;
   std::vector<int> ready_order;  // Empty before the first step.
   CompressionOptions compression;

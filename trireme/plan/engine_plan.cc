@@ -136,6 +136,7 @@ std::string_view to_string(ExchangeKind kind) {
   switch (kind) {
     case ExchangeKind::all_reduce: return "all_reduce";
     case ExchangeKind::shared: return "shared";
+    case ExchangeKind::host_means: return "host_means";
     case ExchangeKind::reproducible: return "reproducible";
     case ExchangeKind::local_steps: return "local_steps";
     case ExchangeKind::servers: return "servers";
@@ -279,7 +280,8 @@ void check(const EnginePlan& plan) {
       plan.exchange == ExchangeKind::all_reduce || plan.exchange == ExchangeKind::local_steps;
   if (plan.ranks() > 1 && sends_messages) check_messages(plan);
   if (plan.shard_tree.has_value() != (plan.exchange == ExchangeKind::reproducible) ||
-      plan.layout.has_value() != (plan.exchange == ExchangeKind::shared) ||
+      plan.layout.has_value() != (plan.exchange == ExchangeKind::shared ||
+                                  plan.exchange == ExchangeKind::host_means) ||
       plan.servers.has_value() != (plan.exchange == ExchangeKind::servers))
     refuse_plan(fmt::format("its parts are not those of exchange {}", to_string(plan.exchange)));
 }

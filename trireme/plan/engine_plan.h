@@ -27,6 +27,7 @@ namespace trireme::plan {
 enum class ExchangeKind {
   all_reduce,    // Every rank reduces and updates its own copy.
   shared,        // The ranks of a host have one copy, and each updates its shard of it.
+  host_means,    // The ranks of a host add up gradients in place, and each updates its own copy.
   reproducible,  // Virtual shards are added up in a fixed order, and every rank updates its copy.
   local_steps,   // Every rank takes steps of its own, and copies are averaged now and then.
   servers,       // Servers have the parameters, add up and update; ranks pull what they need.
@@ -63,7 +64,8 @@ struct EnginePlan {
   std::optional<DataPlanOptions> data;  // Empty for a training loop of the user's own.
   std::vector<TensorSpec> parameters;   // As they are reduced and updated.
   ShardPlan shards;
-  std::optional<SharedLayout> layout;  // With ExchangeKind::shared.
+  // With ExchangeKind::shared and host_means; the latter has no state there.
+  std::optional<SharedLayout> layout;
   BucketPlan buckets;
   // The buckets of this plan hold for an engine's start: once the first step has shown in which
   // order gradients become ready, the engine plans them anew in that order.

@@ -250,6 +250,7 @@ void limit_kept_memory() {
 
 AllocationScope::AllocationScope(std::shared_ptr<AllocationSource> source)
     : previous_(std::exchange(this_threads_source, std::move(source))) {}
+bool AllocationScope::is_open() { return this_threads_source != nullptr; }
 AllocationScope::~AllocationScope() { this_threads_source = std::move(previous_); }
 
 void release_kept_memory() {

@@ -45,6 +45,8 @@ class AllocationScope {
   explicit AllocationScope(std::shared_ptr<AllocationSource> source);
   ~AllocationScope();
   AllocationScope(const AllocationScope&) = delete;
+  // Whether this thread is in a scope that has a source.
+  static bool is_open();
 
  private:
   std::shared_ptr<AllocationSource> previous_;

@@ -1,12 +1,11 @@
 #include <trireme/tensor/saved_tensors.h>
 
-#include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/saved_variable_hooks.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <fmt/format.h>
 #include <trireme/base/error.h>
-#include <mutex>
+#include <trireme/tensor/autograd_engine.h>
 
 namespace trireme {
 namespace {
@@ -25,33 +24,26 @@ class KeeperHooks : public torch::autograd::SavedVariableHooks {
   std::unique_ptr<SavedTensor> saved_;
 };
 
-class EngineWithKeepers : public torch::autograd::Engine {
- public:
-  std::unique_ptr<torch::autograd::SavedVariableHooks> get_default_saved_variable_hooks()
-      override {
-    if (threads_keeper == nullptr) return nullptr;
-    return std::make_unique<KeeperHooks>(*threads_keeper);
-  }
-};
-
-// The engine lives to the end of the process, because graphs do too.
-torch::autograd::Engine& engine_with_keepers() {
-  static auto* const engine = new EngineWithKeepers();
-  return *engine;
+std::unique_ptr<torch::autograd::SavedVariableHooks> hooks_of_keeper() {
+  return std::make_unique<KeeperHooks>(*threads_keeper);
 }
 
-void install_engine() {
-  static std::once_flag once;
-  std::call_once(once, [] { torch::autograd::set_default_engine_stub(&engine_with_keepers); });
+void use_keeper(SavedTensorKeeper* keeper) {
+  threads_keeper = keeper;
+  threads_autograd().saved_hooks = keeper == nullptr ? nullptr : &hooks_of_keeper;
 }
 
 }  // namespace
 
 SavedTensorScope::SavedTensorScope(SavedTensorKeeper* keeper) : previous_(threads_keeper) {
-  if (keeper != nullptr) install_engine();
-  threads_keeper = keeper;
+  if (keeper != nullptr && !install_autograd_engine())
+    throw Error(ErrorCode::unsupported, "tensor",
+                "the process has an autograd engine of its own, such as that of Python: nobody "
+                "else can keep the tensors that it saves",
+                "a process without that engine, or no memory policy");
+  use_keeper(keeper);
 }
-SavedTensorScope::~SavedTensorScope() { threads_keeper = previous_; }
+SavedTensorScope::~SavedTensorScope() { use_keeper(previous_); }
 
 FirstOfTwoBackwards::FirstOfTwoBackwards() { ++first_of_two_backwards; }
 FirstOfTwoBackwards::~FirstOfTwoBackwards() { --first_of_two_backwards; }

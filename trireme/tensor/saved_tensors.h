@@ -1,10 +1,9 @@
 // The tensors that autograd saves in forward for backward, in the hands of the code around
 // forward.
 //
-// LibTorch asks its autograd engine for hooks whenever an operation saves a tensor. The engine
-// that is installed here asks the keeper of the calling thread. It is LibTorch's own engine in
-// everything else, so gradients are the same, and threads without a keeper pay one comparison for
-// each saved tensor.
+// LibTorch asks its autograd engine for hooks whenever an operation saves a tensor. Ours
+// (autograd_engine.h) asks the keeper of the calling thread. Threads without a keeper pay one
+// comparison for each saved tensor.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <memory>
@@ -35,6 +34,7 @@ class SavedTensorKeeper {
 // Without a keeper (null), autograd keeps them itself. Scopes nest: the innermost one counts.
 class SavedTensorScope {
  public:
+  // Throws Error(unsupported) if the process has another engine.
   explicit SavedTensorScope(SavedTensorKeeper* keeper);
   ~SavedTensorScope();  // Runs on the thread that made the object.
   SavedTensorScope(const SavedTensorScope&) = delete;

@@ -190,6 +190,33 @@ TRIREME_INLINE void sum_of(std::span<const T* const> sources, double factor, T* 
   }
 }
 
+template <typename T>
+TRIREME_INLINE void weighted_sum_of(std::span<const T* const> sources,
+                                    std::span<const double> weights, T* target, int64_t n) {
+  const T *const a = sources[0], of_a = static_cast<T>(weights[0]);
+  if (sources.size() == 1) {
+    for (int64_t i = 0; i < n; ++i) target[i] = of_a * a[i];
+    return;
+  }
+  const T *const b = sources[1], of_b = static_cast<T>(weights[1]);
+  if (sources.size() == 2) {
+    for (int64_t i = 0; i < n; ++i) target[i] = of_a * a[i] + of_b * b[i];
+    return;
+  }
+  constexpr int64_t kBlock = 1024;
+  T total[kBlock];
+  for (int64_t start = 0; start < n; start += kBlock) {
+    const int64_t count = std::min(kBlock, n - start);
+    for (int64_t i = 0; i < count; ++i) total[i] = of_a * a[start + i] + of_b * b[start + i];
+    for (size_t k = 2; k < sources.size(); ++k) {
+      const T* const c = sources[k] + start;
+      const T of_c = static_cast<T>(weights[k]);
+      for (int64_t i = 0; i < count; ++i) total[i] += of_c * c[i];
+    }
+    std::copy(total, total + count, target + start);
+  }
+}
+
 }  // namespace
 
 #define TRIREME_KERNELS(T)                                                                     \
@@ -221,6 +248,10 @@ TRIREME_INLINE void sum_of(std::span<const T* const> sources, double factor, T* 
   TRIREME_CLONES static void sum_scaled_of(std::span<const T* const> s, double f, T* t,        \
                                            int64_t n) {                                        \
     sum_of<T>(s, f, t, n);                                                                     \
+  }                                                                                            \
+  TRIREME_CLONES static void sum_weighted_of(std::span<const T* const> s,                      \
+                                             std::span<const double> w, T* t, int64_t n) {     \
+    weighted_sum_of<T>(s, w, t, n);                                                            \
   }                                                                                            \
   TRIREME_CLONES static double squares_of(const T* x, int64_t n) {                             \
     return sum_over<T>(n, [&](int64_t i) { return x[i]; });                                    \
@@ -260,6 +291,10 @@ TRIREME_INLINE void sum_of(std::span<const T* const> sources, double factor, T* 
   template <>                                                                                  \
   void sum_scaled(std::span<const T* const> s, double f, T* t, int64_t n) {                    \
     sum_scaled_of(s, f, t, n);                                                                 \
+  }                                                                                            \
+  template <>                                                                                  \
+  void sum_weighted(std::span<const T* const> s, std::span<const double> w, T* t, int64_t n) { \
+    sum_weighted_of(s, w, t, n);                                                               \
   }                                                                                            \
   template <>                                                                                  \
   double sum_of_squares(const T* x, int64_t n) {                                               \

@@ -75,6 +75,11 @@ void update(const Lamb& rule, double rate, T* parameter, const T* average, const
 // one of the sources.
 template <typename T>
 void sum_scaled(std::span<const T* const> sources, double factor, T* target, int64_t count);
+// target[i] = weights[0] * sources[0][i] + weights[1] * sources[1][i] + ..., added in that order.
+// `target` may be one of the sources.
+template <typename T>
+void sum_weighted(std::span<const T* const> sources, std::span<const double> weights, T* target,
+                  int64_t count);
 template <typename T>
 double sum_of_squares(const T* values, int64_t count);
 

@@ -47,15 +47,20 @@ size_t GradientSlots::publish(int index, const void* data) {
     published_[*slot] = true;
     return begin_ + offsets_[*slot];
   }
-  size_t place = begin_ + offsets_[i];
-  if (published_[i] || taken_[i].load(std::memory_order_acquire)) {
-    place = spill_ + offsets_[i];
-    if (!spilled_[i]) memory_->reserve(place, bytes_[i]);
-    spilled_[i] = true;
-  } else {
-    published_[i] = true;
-  }
+  const size_t place = publish_empty(index);
   std::memcpy(memory_->data() + place, data, bytes_[i]);
+  return place;
+}
+
+size_t GradientSlots::publish_empty(int index) {
+  const auto i = static_cast<size_t>(index);
+  if (!published_[i] && !taken_[i].load(std::memory_order_acquire)) {
+    published_[i] = true;
+    return begin_ + offsets_[i];
+  }
+  const size_t place = spill_ + offsets_[i];
+  if (!spilled_[i]) memory_->reserve(place, bytes_[i]);
+  spilled_[i] = true;
   return place;
 }
 

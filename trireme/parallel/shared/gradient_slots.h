@@ -34,6 +34,10 @@ class GradientSlots : public AllocationSource {
   // `index`; `data` holds its `bytes` now. Each parameter gets its own place, even if two
   // gradients lie in the same memory. Throws Error(io) when there is no memory for a copy.
   size_t publish(int index, const void* data);
+  // The same without a gradient: a place in which the other ranks may leave one.
+  size_t publish_empty(int index);
+  // Whether `data` is the beginning of a slot.
+  bool has(const void* data) const { return slot_at(data).has_value(); }
   // Call it when no rank reads this step's published gradients any more.
   void end_step();
 

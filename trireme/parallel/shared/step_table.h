@@ -17,6 +17,7 @@ class StepTable {
       : memory_(memory), ranks_(ranks), parameters_(parameters), facts_(facts) {}
 
   static constexpr int64_t kNoGradient = -1, kNone = -1;
+  static int64_t empty_at(int64_t offset) { return -2 - offset; }
   struct Head {
     // 1 if the optimizer's state does not lie in the shared memory (any more).
     int64_t state_is_new;
@@ -24,11 +25,16 @@ class StepTable {
     double squares;     // The sum of squares of this rank's shard of the reduced gradient.
     // The buckets that were complete before the step, for other hosts (between_hosts.h).
     int64_t buckets_in_backward;
+    // The next two are those of host_means.h: the weight of this rank's gradients, and the first
+    // gradient that it found not to be finite: its parameter, or kNone, and the rank that has it.
+    double weight;
+    int64_t nonfinite, nonfinite_rank;
   };
   void next_step() { set_ = 1 - set_; }
   Head& head(int rank) const { return *reinterpret_cast<Head*>(row(rank)); }
   double* facts(int rank) const { return reinterpret_cast<double*>(row(rank) + sizeof(Head)); }
-  // The offset of each parameter's gradient in the shared memory, or kNoGradient.
+  // The offset of each parameter's gradient in the shared memory, or kNoGradient, or
+  // empty_at(offset) of a place in which there is none yet (host_means.h).
   int64_t* gradients(int rank) const { return reinterpret_cast<int64_t*>(facts(rank) + facts_); }
   // The squares of this rank's part of each parameter, for layerwise optimizers.
   fused::Squares* squares(int rank) const {
