@@ -248,6 +248,13 @@ TEST(Verdict, FollowsTheTable) {
   }
 }
 
+TEST(Verdict, BlamesTheCommandLineOrTheProgrammesOwnCalls) {
+  JobEnd job{{exited(0, 2), exited(1, 2)}};
+  EXPECT_THAT(judge(job).text, HasSubstr("the command line or configuration is wrong"));
+  job.runs_own_programme = true;
+  EXPECT_THAT(judge(job).text, HasSubstr("the programme's use of Trireme, or its own arguments"));
+}
+
 TEST(Verdict, ExitCodeZeroIsNoFailure) { EXPECT_FALSE(is_failure(exited(0, 0), false)); }
 
 TEST(Verdict, AWorkerThatWasToldToStopAndDidIsNoFailure) {

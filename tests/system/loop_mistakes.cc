@@ -15,6 +15,14 @@ namespace {
 using namespace loops;
 using trireme::Distributed;
 
+// The rank that makes the mistake, also if it is alone.
+bool errs(const World& world) { return world.rank() == world.size() - 1; }
+
+// With TEST_APART=1 each replica has parameters of its own.
+trireme::DataParallelOptions replica_options() {
+  return {.share_parameters = std::getenv("TEST_APART") == nullptr};
+}
+
 // Mistakes on one rank, or on all.
 void foreign(World& world) {
   Net one, other;
@@ -29,7 +37,7 @@ void other_rate(World& world) {
   for (int step = 0; step < 8; ++step) {
     if (step == 5 && world.rank() == 1) optimizer.param_groups()[0].options().set_lr(0.2);
     optimizer.zero_grad();
-    model.forward(torch::ones({2, 6})).sum().backward();
+    model.forward(samples()).sum().backward();
     optimizer.step();
   }
 }
@@ -40,7 +48,7 @@ void closure_alone(World& world) {
   const auto quiet = optimizer.no_sync();
   optimizer.step([&] {
     optimizer.zero_grad();
-    auto loss = model.forward(torch::ones({2, 6})).sum();
+    auto loss = model.forward(samples()).sum();
     loss.backward();
     return loss;
   });
@@ -51,7 +59,7 @@ void drifted_behind_the_optimizer(World& world) {
   {
     Distributed<torch::optim::SGD> optimizer(world, model, torch::optim::SGDOptions(0.1));
     optimizer.zero_grad();
-    model.forward(torch::ones({2, 6})).sum().backward();
+    model.forward(samples()).sum().backward();
     optimizer.step();
     if (world.rank() == 1) torch::nn::init::ones_(model.output->bias);
   }
@@ -69,7 +77,7 @@ void only_own(World& world) {
   Distributed<torch::optim::SGD> optimizer(world, model, torch::optim::SGDOptions(0.1));
   {
     const auto quiet = optimizer.no_sync();
-    model.forward(torch::ones({2, 6})).sum().backward();
+    model.forward(samples()).sum().backward();
   }
   optimizer.step();
 }
@@ -78,7 +86,34 @@ void not_a_number(World& world) {
   Net model;
   Distributed<torch::optim::SGD> optimizer(world, model, torch::optim::SGDOptions(0.1));
   one_step(model, optimizer);
-  one_step(model, optimizer, world.rank() == 1 ? std::nan("") : 1);
+  one_step(model, optimizer, errs(world) ? std::nan("") : 1);
+}
+
+// The loss is finite, and so are all gradients but the last one of backward.
+void not_a_number_in_one_gradient(World& world) {
+  Net model;
+  Distributed<torch::optim::SGD> optimizer(world, model, torch::optim::SGDOptions(0.1));
+  for (int step = 1; step <= 5; ++step) {
+    optimizer.zero_grad();
+    auto loss = model.forward(samples()).sum();
+    if (step == 3 && errs(world)) loss = loss + (0 * model.hidden->weight).sqrt().sum();
+    loss.backward();
+    optimizer.step();
+  }
+}
+// The loop that says so looks at its gradients itself.
+void own_look_at_gradients(World& world) {
+  Net model;
+  Distributed<torch::optim::SGD> optimizer({.stop_on_nan = false}, world, model, 0.1);
+  int updated = 0;
+  for (int step = 1; step <= 5; ++step) {
+    optimizer.zero_grad();
+    (model.forward(samples()).sum() * (step == 3 && errs(world) ? std::nan("") : 1)).backward();
+    if (!model.output->bias.grad().sum().isfinite().item<bool>()) continue;
+    optimizer.step();
+    ++updated;
+  }
+  print(world, {{"updated", updated}});
 }
 
 void drifted(World& world) {
@@ -100,9 +135,9 @@ void another_type(World& world) {
   Net model;
   Distributed<torch::optim::SGD> optimizer(world, model, torch::optim::SGDOptions(0.1));
   one_step(model, optimizer);
-  if (world.rank() == 1) model.to(torch::kDouble);
+  if (errs(world)) model.to(torch::kDouble);
   optimizer.zero_grad();
-  model.forward(torch::ones({2, 6}, model.output->bias.options().requires_grad(false)))
+  model.forward(torch::rand({2, 6}, model.output->bias.options().requires_grad(false)))
       .sum()
       .backward();
   optimizer.step();
@@ -118,7 +153,7 @@ void one_without_backward(World& world) {
   Distributed<torch::optim::SGD> optimizer(world, model, torch::optim::SGDOptions(0.1));
   for (int step = 1; step <= 5; ++step) {
     optimizer.zero_grad();
-    auto loss = model.forward(torch::ones({2, 6})).sum();
+    auto loss = model.forward(samples()).sum();
     if (step != 3 || world.rank() != 1) loss.backward();
     optimizer.step();
   }
@@ -131,7 +166,7 @@ void one_with_fewer_backward(World& world) {
   for (int step = 1; step <= 5; ++step) {
     optimizer.zero_grad();
     for (int part = 0; part < (step == 2 && world.rank() == 1 ? 1 : 2); ++part)
-      model.forward(torch::ones({2, 6})).sum().backward();
+      model.forward(samples()).sum().backward();
     optimizer.step();
   }
 }
@@ -155,25 +190,25 @@ void left_early(World& world) {
 
 void left_early_with_data_parallel(World& world) {
   auto model = std::make_shared<Net>();
-  trireme::DataParallel replica(world, model, trireme::SGD{.lr = 0.1});
+  trireme::DataParallel replica(world, model, trireme::SGD{.lr = 0.1}, replica_options());
   for (int step = 1; step <= (is_last(world) ? 3 : 5); ++step)
-    replica.step(model->forward(torch::ones({2, 6})).sum(), 2);
+    replica.step(model->forward(samples()).sum(), 2);
 }
 
 // One replica writes its parameters in step 3.
 void drifted_with_data_parallel(World& world) {
   auto model = std::make_shared<Net>();
-  trireme::DataParallel replica(world, model, trireme::SGD{.lr = 0.1});
+  trireme::DataParallel replica(world, model, trireme::SGD{.lr = 0.1}, replica_options());
   for (int step = 1; step <= 65; ++step) {
-    replica.step(model->forward(torch::ones({2, 6})).sum(), 2);
+    replica.step(model->forward(samples()).sum(), 2);
     if (step == 3 && is_last(world)) torch::nn::init::ones_(model->output->bias);
   }
 }
 
 void step_without_a_loss(World& world) {
   auto model = std::make_shared<Net>();
-  trireme::DataParallel replica(world, model, trireme::SGD{.lr = 0.1});
-  model->forward(torch::ones({2, 6})).sum().backward();
+  trireme::DataParallel replica(world, model, trireme::SGD{.lr = 0.1}, replica_options());
+  model->forward(samples()).sum().backward();
   replica.step();
 }
 
@@ -291,7 +326,7 @@ void other_turns(World& world) {
   Net one, two;
   Distributed<torch::optim::SGD> of_one({.joins = true}, world, one, 0.1);
   Distributed<torch::optim::SGD> of_two({.joins = true}, world, two, 0.1);
-  (world.rank() == 1 ? two : one).forward(torch::ones({2, 6})).sum().backward();
+  (world.rank() == 1 ? two : one).forward(samples()).sum().backward();
 }
 
 void joined_in_an_elastic_job(World& world) {
@@ -311,19 +346,16 @@ void other_momentum(World& world) {
     one_step(model, optimizer);
   }
 }
-void other_decay_with_data_parallel(World& world, bool shares) {
+void other_decay_with_data_parallel(World& world) {
   auto model = std::make_shared<Net>();
-  trireme::DataParallel replica(world, model, trireme::Adam{.lr = 0.1},
-                                {.share_parameters = shares});
+  trireme::DataParallel replica(world, model, trireme::Adam{.lr = 0.1}, replica_options());
   auto& options =
       static_cast<torch::optim::AdamOptions&>(replica.optimizer().param_groups()[0].options());
   for (int step = 1; step <= 5; ++step) {
     if (step == 3 && is_last(world)) options.weight_decay(0.1);
-    replica.step(model->forward(torch::ones({2, 6})).sum(), 2);
+    replica.step(model->forward(samples()).sum(), 2);
   }
 }
-void other_decay_of_replicas(World& world) { other_decay_with_data_parallel(world, false); }
-void other_decay_of_one_copy(World& world) { other_decay_with_data_parallel(world, true); }
 
 // The last rank evaluates behind step 2, and forgets to go back.
 void left_in_evaluation(World& world) {
@@ -342,7 +374,7 @@ void closure_without_backward(World& world) {
   int calls = 0;
   optimizer.step([&] {
     optimizer.zero_grad();
-    auto loss = model.forward(torch::ones({2, 6})).square().sum();
+    auto loss = model.forward(samples()).square().sum();
     if (++calls < 2) loss.backward();
     return loss;
   });
@@ -354,8 +386,8 @@ void moved_before_the_step(World& world) {
   Distributed<torch::optim::SGD> optimizer(world, model, 0.1);
   for (int step = 1; step <= 5; ++step) {
     optimizer.zero_grad();
-    model.forward(torch::ones({2, 6})).sum().backward();
-    if (step == 3 && is_last(world)) model.to(torch::kDouble);
+    model.forward(samples()).sum().backward();
+    if (step == 3 && errs(world)) model.to(torch::kDouble);
     optimizer.step();
   }
 }
@@ -364,11 +396,11 @@ void moved_before_the_step(World& world) {
 void own_alone(World& world, bool comes_before) {
   Net model;
   Distributed<torch::optim::SGD> optimizer(world, model, 0.1);
-  const auto backward = [&] { model.forward(torch::ones({2, 6})).sum().backward(); };
+  const auto backward = [&] { model.forward(samples()).sum().backward(); };
   for (int step = 1; step <= 5; ++step) {
     optimizer.zero_grad();
-    if (step != 3 || !is_last(world) || !comes_before) backward();
-    if (step == 3 && is_last(world)) {
+    if (step != 3 || !errs(world) || !comes_before) backward();
+    if (step == 3 && errs(world)) {
       const auto quiet = optimizer.no_sync();
       backward();
     }
@@ -387,13 +419,13 @@ void synchronised_on_one_rank(World& world) {
   }
 }
 
-void wrong_loss(World& world, int64_t samples, bool is_mean) {
+void wrong_loss(World& world, int64_t count, bool is_mean) {
   auto model = std::make_shared<Net>();
-  trireme::DataParallel replica(world, model, trireme::SGD{.lr = 0.1});
+  trireme::DataParallel replica(world, model, trireme::SGD{.lr = 0.1}, replica_options());
   for (int step = 1; step <= 5; ++step) {
     const bool is_wrong = step == 3 && world.rank() == world.size() - 1;
-    const auto output = model->forward(torch::ones({2, 6}));
-    replica.step(is_wrong && !is_mean ? output : output.mean(), is_wrong ? samples : 2);
+    const auto output = model->forward(samples());
+    replica.step(is_wrong && !is_mean ? output : output.mean(), is_wrong ? count : 2);
   }
 }
 void negative_samples(World& world) { wrong_loss(world, -3, true); }
@@ -401,20 +433,22 @@ void no_scalar(World& world) { wrong_loss(world, 2, false); }
 
 void nan_with_data_parallel(World& world) {
   auto model = std::make_shared<Net>();
-  trireme::DataParallel replica(world, model, trireme::SGD{.lr = 0.1});
+  trireme::DataParallel replica(world, model, trireme::SGD{.lr = 0.1}, replica_options());
   for (int step = 1; step <= 5; ++step) {
     const double factor = step == 3 && world.rank() == world.size() - 1 ? std::nan("") : 1;
-    replica.step(model->forward(torch::ones({2, 6})).mean() * factor, 2);
+    replica.step(model->forward(samples()).mean() * factor, 2);
   }
 }
 // A loop that has said so goes on.
 void skipped_nan_with_data_parallel(World& world) {
   auto model = std::make_shared<Net>();
-  trireme::DataParallel replica(world, model, trireme::SGD{.lr = 0.1}, {.skip_nonfinite = true});
+  auto options = replica_options();
+  options.skip_nonfinite = true;
+  trireme::DataParallel replica(world, model, trireme::SGD{.lr = 0.1}, options);
   int updated = 0;
   for (int step = 1; step <= 5; ++step) {
     const double factor = step == 3 && world.rank() == world.size() - 1 ? std::nan("") : 1;
-    updated += replica.step(model->forward(torch::ones({2, 6})).mean() * factor, 2).updated;
+    updated += replica.step(model->forward(samples()).mean() * factor, 2).updated;
   }
   print(world, {{"updated", updated}});
 }
@@ -428,14 +462,107 @@ void went_on_behind_leave(World& world) {
 }
 void went_on_behind_leave_with_data_parallel(World& world) {
   auto model = std::make_shared<Net>();
-  trireme::DataParallel replica(world, model, trireme::SGD{.lr = 0.1});
+  trireme::DataParallel replica(world, model, trireme::SGD{.lr = 0.1}, replica_options());
   world.leave();
-  replica.step(model->forward(torch::ones({2, 6})).mean(), 2);
+  replica.step(model->forward(samples()).mean(), 2);
 }
 void evaluated_behind_leave(World& world) {
   world.connect();
   world.leave();
   trireme::gather_for_metrics(world, torch::ones({2}));
+}
+
+// Two models train beside each other, and one optimizer was not wrapped. With `is_passed` the loss
+// of the wrapped one goes through the other.
+void one_of_two_wrapped(World& world, bool is_passed, bool may) {
+  Net first, second;
+  auto plain = torch::optim::SGD(second.parameters(), 0.1);
+  Distributed<torch::optim::SGD> optimizer({.trains_apart = may}, world, first, 0.1);
+  for (int step = 1; step <= 6; ++step) {
+    one_step(second, plain);
+    optimizer.zero_grad();
+    auto loss = first.forward(samples()).sum();
+    if (is_passed) loss = loss * second.forward(samples()).sum();
+    loss.backward();
+    optimizer.step();
+  }
+}
+void one_of_two(World& world) { one_of_two_wrapped(world, false, false); }
+void one_of_two_in_one_loss(World& world) { one_of_two_wrapped(world, true, false); }
+void one_of_two_as_meant(World& world) { one_of_two_wrapped(world, false, true); }
+
+// An input whose gradient is wanted, and a model that is not trained, are no mistakes.
+void gradients_of_others(World& world) {
+  Net model, teacher;
+  Distributed<torch::optim::SGD> optimizer(world, model, 0.1);
+  for (int step = 1; step <= 6; ++step) {
+    optimizer.zero_grad();
+    const auto input = samples().requires_grad_();
+    (model.forward(input).sum() + teacher.forward(input).sum()).backward();
+    optimizer.step();
+  }
+}
+
+// Every rank reads all samples.
+void same_samples(World& world) {
+  Net model;
+  Distributed<torch::optim::SGD> optimizer(world, model, 0.1);
+  optimizer.zero_grad();
+  model.forward(torch::ones({2, 6})).sum().backward();
+}
+void same_samples_as_meant(World& world) {
+  Net model;
+  Distributed<torch::optim::SGD> optimizer({.own_samples = true}, world, model, 0.1);
+  optimizer.zero_grad();
+  model.forward(torch::ones({2, 6})).sum().backward();
+  optimizer.step();
+}
+
+// The optimizer of before is still there, and makes the steps.
+void plain_step(World& world) {
+  Net model;
+  Distributed<torch::optim::SGD> optimizer(world, model, 0.1);
+  torch::optim::SGD plain(model.parameters(), 0.1);
+  for (int step = 1; step <= 40; ++step) one_step(model, plain);
+}
+void plain_step_of_one_rank(World& world) {
+  Net model;
+  Distributed<torch::optim::SGD> optimizer(world, model, 0.1);
+  torch::optim::SGD plain(model.parameters(), 0.1);
+  for (int step = 1; step <= 12; ++step) {
+    one_step(model, optimizer);
+    if (step == 9 && errs(world)) plain.step();
+  }
+}
+void loaded_on_one_rank(World& world) {
+  Net model;
+  Distributed<torch::optim::SGD> optimizer(world, model, 0.1);
+  for (int step = 1; step <= 12; ++step) {
+    one_step(model, optimizer);
+    if (step == 9 && errs(world)) model.hidden->weight.set_data(torch::ones({16, 6}));
+  }
+}
+// Rank 0 evaluates with other weights and puts its own back: no mistake.
+void swapped_on_one_rank(World& world) {
+  Net model;
+  Distributed<torch::optim::SGD> optimizer(world, model, 0.1);
+  for (int step = 1; step <= 12; ++step) {
+    one_step(model, optimizer);
+    if (step % 4 != 0 || world.rank() != 0) continue;
+    const torch::NoGradGuard no_grad;
+    const auto own = model.output->bias.clone();
+    model.output->bias.zero_();
+    model.forward(samples());
+    model.output->bias.copy_(own);
+  }
+}
+// Rank 1 of three has drifted before the end, or rank 0 has.
+void drifted_first_rank(World& world) {
+  Net model;
+  Distributed<torch::optim::SGD> optimizer(world, model, 0.1);
+  for (int step = 1; step <= 3; ++step) one_step(model, optimizer);
+  if (world.rank() == 0) torch::nn::init::ones_(model.output->bias);
+  world.leave();
 }
 
 // An exception of the programme's own, when steps have been finished.
@@ -489,8 +616,7 @@ int main(int argc, char** argv) {
        {"left_in_evaluation", left_in_evaluation},
        {"closure_without_backward", closure_without_backward},
        {"other_momentum", other_momentum},
-       {"other_decay_of_replicas", other_decay_of_replicas},
-       {"other_decay_of_one_copy", other_decay_of_one_copy},
+       {"other_decay_with_data_parallel", other_decay_with_data_parallel},
        {"moved_before_the_step", moved_before_the_step},
        {"own_instead_of_all", own_instead_of_all},
        {"own_behind_all", own_behind_all},
@@ -502,5 +628,18 @@ int main(int argc, char** argv) {
        {"went_on_behind_leave", went_on_behind_leave},
        {"went_on_behind_leave_with_data_parallel", went_on_behind_leave_with_data_parallel},
        {"evaluated_behind_leave", evaluated_behind_leave},
-       {"threw_in_step_3", threw_in_step_3}});
+       {"threw_in_step_3", threw_in_step_3},
+       {"not_a_number_in_one_gradient", not_a_number_in_one_gradient},
+       {"own_look_at_gradients", own_look_at_gradients},
+       {"one_of_two", one_of_two},
+       {"one_of_two_in_one_loss", one_of_two_in_one_loss},
+       {"one_of_two_as_meant", one_of_two_as_meant},
+       {"gradients_of_others", gradients_of_others},
+       {"same_samples", same_samples},
+       {"same_samples_as_meant", same_samples_as_meant},
+       {"plain_step", plain_step},
+       {"plain_step_of_one_rank", plain_step_of_one_rank},
+       {"loaded_on_one_rank", loaded_on_one_rank},
+       {"swapped_on_one_rank", swapped_on_one_rank},
+       {"drifted_first_rank", drifted_first_rank}});
 }

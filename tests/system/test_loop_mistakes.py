@@ -1,49 +1,179 @@
 """Mistakes in training loops of one's own are named, on the rank that makes them and on the others
 (loop_mistakes.cc)."""
 
+import concurrent.futures
 import re
+import typing
 import unittest
 
-from support import BIN, TRIREME, SystemTest
+from support import BIN, TRIREME, SystemTest, environment
 
 PROGRAMME = BIN / "loop_mistakes"
+AT_ONCE = 3  # Jobs that mostly start, or wait for each other.
+
+
+class Mistake(typing.NamedTuple):
+    name: str
+    pattern: str  # {last}: the last rank, which makes the mistake.
+    processes: typing.Sequence[int] = (1, 2, 3)
+    code: int = 2
+    all_say: bool = True  # Each process says it; else one of them.
+    apart: typing.Sequence[bool] = (False,)  # True: replicas do not share their parameters.
+
+
+BOTH = (False, True)
+
+# In a loop as it stands. The last rank makes the mistake, or all ranks do.
+IN_DISTRIBUTED = (
+    Mistake("no_backward", r"rank \d, step 1: step\(\) without a backward\(\)"),
+    Mistake("only_own", r"rank \d, step 1: step\(\) after a backward\(\) under no_sync\(\)"),
+    Mistake("closure_alone", r"step 1: step\(\) after a backward\(\) under no_sync\(\)"),
+    Mistake("closure_without_backward", r"step 1: step\(\) without a backward\(\)"),
+    Mistake("not_a_number", r"step 2: rank {last}: the gradient of parameter '\w+.\w+' is NaN",
+            code=1),
+    Mistake("not_a_number_in_one_gradient",
+            "step 3: rank {last}: the gradient of parameter 'hidden.weight' is NaN", code=1),
+    Mistake("another_type", "rank {last}: parameter 'hidden.weight' has another type"),
+    Mistake("moved_before_the_step", "rank {last}: parameter 'hidden.weight' has another type"),
+    Mistake("own_instead_of_all", r"rank {last}, step 3: step\(\) after a backward\(\) under "),
+    Mistake("own_behind_all", r"rank {last}, step 3: step\(\) after a backward\(\) under "),
+    Mistake("foreign", r"rank 0: parameter 4 of group 0 of the optimizer, of shape \[16, 6\], does "
+            "not belong to the model", all_say=False),
+    Mistake("plain_step", r"step \d+: the parameters are updated behind each backward\(\), but "),
+    Mistake("went_on_behind_leave", r"backward\(\) of all ranks behind World::leave\(\)",
+            all_say=False),
+    Mistake("loss_is_nan", "the loss of rank {last} is NaN or infinite in step 2", code=1),
+    Mistake("too_few_rows", r"evaluate\(\) got 1 rows for a batch of 8 samples"),
+    Mistake("threw_in_step_3", "nothing caught std::out_of_range: no such word", code=1,
+            all_say=False),
+)
+BETWEEN_RANKS = (
+    Mistake("one_with_fewer_backward", "rank 1 is in step 3 of optimizer 0, and rank 0 in step 2",
+            (2, 3)),
+    Mistake("one_without_backward", r"rank 1, step 3: step\(\) without a backward\(\)", (2, 3)),
+    Mistake("drifted", "step 1: the parameter 'output.bias' of rank 1 is not that of ranks? 0.*"
+            "has changed it since its Distributed", (2, 3)),
+    Mistake("drifted_at_the_end", r"at leave\(\), the parameter 'output.bias' of optimizer 0 of "
+            "rank 1 is not that of ranks? 0.*when 3 steps were done.*since step 2", (2, 3)),
+    Mistake("drifted_first_rank", "'output.bias' of optimizer 0 of rank 0 is not that of ranks 1 "
+            "and 2", (3,)),
+    Mistake("drifted_behind_the_optimizer", r"at leave\(\), the parameter 'output.bias'", (2, 3)),
+    Mistake("plain_step_of_one_rank", r"step 10: the parameter '\w+.\w+' of rank {last} is not "
+            "that of ranks? 0.*since step 2", (2, 3)),
+    Mistake("loaded_on_one_rank", "step 10: the parameter 'hidden.weight' of rank {last} is not "
+            "that of ranks? 0", (2, 3)),
+    Mistake("one_of_two", r"step \d: rank 0: a tensor of \d+ elements gets gradients", (2, 3)),
+    Mistake("one_of_two_in_one_loss", r"step \d: rank 0: a tensor of \d+ elements gets gradients",
+            (2, 3)),
+    Mistake("same_samples", "step 1: all ranks have computed the same gradients", (2, 3)),
+    Mistake("other_rate", "rank 1, step 6: its learning rate is not that of ranks? 0", (2, 3)),
+    Mistake("other_momentum", "rank {last}, step 3: its momentum is not that of ranks? 0", (2, 3)),
+    Mistake("other_batches", "rank {last}, step 4: its size of the global batch is not", (2, 3)),
+    Mistake("frozen_on_one_rank", "rank {last}, step 4: its choice of frozen parameters", (2, 3)),
+    Mistake("left_in_evaluation", r"rank {last}, step 3: its choice of train\(\) or eval\(\) is "
+            "not that of ranks? 0", (2, 3)),
+    Mistake("synchronised_on_one_rank", "gradients.*broadcast|broadcast.*gradients", (2, 3)),
+    Mistake("other_scalars", 'the ranks record other values in step 1.*"critics"', (2, 3),
+            all_say=False),
+    Mistake("more_scalars", 'the ranks record other values in step 1.*"only here"', (2, 3),
+            all_say=False),
+    Mistake("joined_with_a_record", r"join\(\) in a loop with a LoopRecord", (2, 3)),
+    Mistake("other_turns", r"rank 0 has come to backward\(\) of optimizer 0, and rank 1 to "
+            r"backward\(\) of optimizer 1", (2, 3), all_say=False),
+    Mistake("uneven_values", "values for metrics.*rank 1", (2,)),
+    Mistake("evaluated_behind_leave", r"an operation of all ranks behind World::leave\(\)", (2,),
+            all_say=False),
+)
+# With DataParallel, whose replicas share one copy of the parameters or have their own.
+IN_DATA_PARALLEL = (
+    Mistake("step_without_a_loss", r"step 1: step\(\) without a loss", apart=BOTH),
+    Mistake("negative_samples", r"rank {last}: backward\(\) with -3 samples", apart=BOTH),
+    Mistake("no_scalar", "rank {last}: the loss has 6 elements", apart=BOTH),
+    Mistake("nan_with_data_parallel", "step 3: the loss of rank {last} is NaN", code=1,
+            apart=BOTH),
+    Mistake("other_decay_with_data_parallel",
+            "rank {last}, step 3: its weight_decay is not that of ranks? 0", (2, 3), apart=BOTH),
+    Mistake("went_on_behind_leave_with_data_parallel",
+            r"step\(\) of all ranks behind World::leave\(\)", all_say=False, apart=BOTH),
+    Mistake("drifted_with_data_parallel", "the parameter 'output.bias' of rank {last} is not that "
+            "of ranks? 0.*since step 2", (2, 3), apart=(True,)),
+    Mistake("drifted_with_data_parallel", "rank {last}: parameter 'output.bias' was written in "
+            "place, but all replicas of a host share one copy", (2, 3)),
+)
+# Mistakes that only show when all ranks wait for each other.
+CALLS_OF_ONE_RANK = (
+    Mistake("skipped", "leaving of step 5", (2, 3)),
+    Mistake("left_early", "leaving of step 4", (2, 3)),
+    Mistake("left_early_with_data_parallel", "has left the job", (2, 3), apart=BOTH),
+    Mistake("joined_alone", "leaving of step 6", (2, 3)),
+    Mistake("saved_on_one_rank", "of step 4", (2, 3)),
+    Mistake("evaluated_on_one_rank", "of step 4", (2, 3)),
+    Mistake("epoch_on_one_rank", "data of step 2", (2, 3)),
+)
+NO_MISTAKES = (
+    Mistake("left_twice", "", code=0),
+    Mistake("gradients_of_others", "", code=0),
+    Mistake("swapped_on_one_rank", "", code=0),
+    Mistake("one_of_two_as_meant", "", code=0),
+    Mistake("same_samples_as_meant", "", code=0),
+)
 
 
 class LoopMistakes(SystemTest):
-    def run_mistake(self, name, processes):
+    def run_mistake(self, name, processes, apart=False):
         words = (PROGRAMME, name)
         if processes > 1:
             words = (TRIREME, "launch", "--workers", processes, "--", *words)
-        return self.run_to_end(*words, timeout=90)
+        variables = {"TEST_APART": "1"} if apart else {}
+        return self.run_to_end(*words, timeout=90,
+                               env=environment(OMP_NUM_THREADS="1", **variables))
 
-    def assert_named(self, name, *parts, processes=(2, 3), expected=2):
-        for count in processes:
-            with self.subTest(name, processes=count):
-                code, out, err = self.run_mistake(name, count)
-                self.assertEqual(code, expected, out + err)
-                for part in parts:
-                    self.assertIn(part, err)
+    def check_each(self, mistakes, check):
+        """Runs several at once, and calls check(mistake, processes, standard error)."""
+        cases = [(mistake, processes, apart) for mistake in mistakes
+                 for processes in mistake.processes for apart in mistake.apart]
+        with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
+            runs = [pool.submit(self.run_mistake, mistake.name, processes, apart)
+                    for mistake, processes, apart in cases]
+            for (mistake, processes, apart), run in zip(cases, runs):
+                code, out, err = run.result()
+                with self.subTest(mistake.name, processes=processes, apart=apart):
+                    self.assertEqual(code, mistake.code, out + err)
+                    self.assertNotIn("SIGSEGV", err)
+                    check(mistake, processes, err)
 
-    def test_all_ranks_name_a_step_without_a_backward_of_one_rank(self):
-        code, out, err = self.run_mistake("one_without_backward", 2)
-        self.assertEqual(code, 2, out + err)
-        named = re.findall(r"^\[[01]\] .*rank 1, step 3: step\(\) without a backward", err, re.M)
-        self.assertEqual(len(named), 2, err)
+    def assert_named(self, mistakes):
+        def check(mistake, processes, err):
+            pattern = mistake.pattern.format(last=processes - 1)
+            named = re.findall(r"^(?:\[\d\] )?(?:\[\w+\]|trireme:) .*(?:" + pattern + ")", err,
+                               re.M)
+            self.assertGreaterEqual(len(named), processes if mistake.all_say else 1,
+                                    f"{pattern}\n{err}")
+        self.check_each(mistakes, check)
+
+    def test_mistakes_are_named_with_any_number_of_processes(self):
+        self.assert_named(IN_DISTRIBUTED)
+
+    def test_differences_between_ranks_are_named(self):
+        self.assert_named(BETWEEN_RANKS)
+
+    def test_mistakes_are_named_with_parameters_that_are_shared_and_not(self):
+        self.assert_named(IN_DATA_PARALLEL)
 
     def test_all_ranks_name_a_call_that_one_rank_leaves_out(self):
-        for name, processes, place in (
-                ("skipped", 3, "leaving of step 5"), ("left_early", 2, "leaving of step 4"),
-                ("left_early_with_data_parallel", 2, "has left the job"),
-                ("joined_alone", 3, "leaving of step 6"),
-                ("saved_on_one_rank", 2, "of step 4"), ("evaluated_on_one_rank", 2, "of step 4"),
-                ("epoch_on_one_rank", 2, "data of step 2")):
-            with self.subTest(name):
-                code, out, err = self.run_mistake(name, processes)
-                self.assertEqual(code, 2, out + err)
-                told = re.findall(rf"^\[\d\] .*worker \d.* {place}.*; try: the same calls",
-                                  err, re.M)
-                # The one that has left needs no message.
-                self.assertEqual(len(told), processes - ("has left" in place), err)
+        def check(mistake, processes, err):
+            told = re.findall(rf"^\[\d\] .*worker \d.* {mistake.pattern}.*; try: the same calls",
+                              err, re.M)
+            # The one that has left needs no message.
+            self.assertEqual(len(told), processes - ("has left" in mistake.pattern), err)
+        self.check_each(CALLS_OF_ONE_RANK, check)
+
+    def test_loops_without_mistakes_come_to_their_end(self):
+        def check(mistake, processes, err):
+            warned = "the samples of the first step were not shared" in err
+            self.assertEqual(warned, processes > 1 and mistake.name != "same_samples_as_meant",
+                             err)
+        self.check_each(NO_MISTAKES, check)
 
     def test_a_rank_that_calls_exit_ends_with_its_code(self):
         code, out, err = self.run_mistake("ended_by_exit", 2)
@@ -51,101 +181,21 @@ class LoopMistakes(SystemTest):
         self.assertIn("worker 1", err)
         self.assertNotIn("SIGSEGV", err)
 
-    def test_a_second_leave_does_nothing(self):
-        code, out, err = self.run_mistake("left_twice", 2)
-        self.assertEqual(code, 0, out + err)
-        self.assertIn("the samples of the first step were not shared", err)
-
-    def test_mistakes_are_named(self):
-        self.assert_named("no_backward", "step 1: step() without a backward()")
-        self.assert_named("one_without_backward", "rank 1, step 3: step() without a backward()")
-        self.assert_named("one_with_fewer_backward", "rank 1 is in step 3 of optimizer 0, and rank "
-                          "0 in step 2")
-        self.assert_named("only_own", "under no_sync()")
-        self.assert_named("not_a_number", "the gradients of rank 1 are NaN or infinite in step 2",
-                          expected=1)
-        drift = "the parameters or learning rates of rank 1 are not those of rank 0"
-        self.assert_named("drifted", drift)
-        self.assert_named("loss_is_nan", "the loss of rank 1 is NaN or infinite in step 2",
-                          expected=1)
-        self.assert_named("other_scalars", "the ranks record other values in step 1",
-                          '"critics"')
-        self.assert_named("other_rate", "rank 1, step 6: its learning rate is not that of rank 0")
-        self.assert_named("drifted_with_data_parallel", drift, processes=(2,))
-        self.assert_named("step_without_a_loss", "step 1: step() without a loss", processes=(1, 2))
-        self.assert_named("other_batches", "rank 1, step 4: its size of the global batch is not",
-                          processes=(2,))
-        self.assert_named("frozen_on_one_rank", "rank 2, step 4: its choice of frozen parameters",
-                          processes=(3,))
-        self.assert_named("too_few_rows", "evaluate() got 1 rows for a batch of 8 samples",
-                          processes=(1, 2))
-        self.assert_named("more_scalars", "the ranks record other values in step 1",
-                          '"only here"')
-        self.assert_named("joined_with_a_record", "join() in a loop with a LoopRecord")
-        self.assert_named("other_turns", "rank 0 has come to backward() of optimizer 0, and rank 1 "
-                          "to backward() of optimizer 1")
+    def test_an_elastic_loop_has_no_ranks_without_batches(self):
         code, out, err = self.run_to_end(TRIREME, "launch", "--elastic", "2:2", "--", PROGRAMME,
                                          "joined_in_an_elastic_job", timeout=60)
         self.assertEqual(code, 2, out + err)
         self.assertIn("OwnStepsOptions::joins in an elastic job", err)
-        self.assert_named("drifted_at_the_end", "the parameters at leave()", "engine 0")
-        self.assert_named("drifted_behind_the_optimizer", "the parameters at leave()")
-        self.assert_named("foreign", "does not belong to the model")
-        self.assert_named("closure_alone", "under no_sync()")
-        self.assert_named("uneven_values", "values for metrics", "rank 1", processes=(2,))
-        self.assert_named("another_type", "step 2: rank 1", "hidden.weight", processes=(2,))
+        self.assertIn("the programme's use of Trireme", err)
 
-    def assert_all_ranks_name(self, name, pattern, processes=(3,), expected=2):
-        """Each process says what `pattern` says, the one that made the mistake and the others."""
-        for count in processes:
-            with self.subTest(name, processes=count):
-                code, out, err = self.run_mistake(name, count)
-                self.assertEqual(code, expected, out + err)
-                named = re.findall(r"^(?:\[\d\] )?\[\w+\] .*" + pattern.format(last=count - 1),
-                                   err, re.M)
-                self.assertEqual(len(named), count, err)
-
-    def test_all_ranks_name_the_mistake_of_one(self):
-        self.assert_all_ranks_name("other_momentum",
-                                   "rank {last}, step 3: its momentum is not that of rank 0")
-        for name in ("other_decay_of_replicas", "other_decay_of_one_copy"):
-            self.assert_all_ranks_name(
-                name, "rank {last}, step 3: its weight_decay is not that of rank 0", (2,))
-        self.assert_all_ranks_name("left_in_evaluation", r"rank {last}, step 3: its choice of "
-                                   r"train\(\) or eval\(\) is not that of rank 0")
-        self.assert_all_ranks_name("closure_without_backward",
-                                   r"step 1: step\(\) without a backward\(\)")
-        self.assert_all_ranks_name("moved_before_the_step",
-                                   "rank {last}: parameter 'hidden.weight' has another type")
-        for name in ("own_instead_of_all", "own_behind_all"):
-            self.assert_all_ranks_name(name, r"rank {last}, step 3: step\(\) after a backward\(\) "
-                                       r"under no_sync\(\)")
-        self.assert_all_ranks_name("negative_samples", r"rank {last}: backward\(\) with -3 samples",
-                                   processes=(1, 2))
-        self.assert_all_ranks_name("no_scalar", "rank {last}: the loss has 6 elements",
-                                   processes=(1, 2))
-        self.assert_all_ranks_name("synchronised_on_one_rank", "gradients.*broadcast|"
-                                   "broadcast.*gradients")
-        self.assert_all_ranks_name("nan_with_data_parallel",
-                                   "step 3: the loss of rank {last} is NaN or infinite",
-                                   processes=(1, 2), expected=1)
-
-    def test_a_loop_that_says_so_skips_a_loss_that_is_nan(self):
-        for processes in (1, 2):
-            code, out, err = self.run_mistake("skipped_nan_with_data_parallel", processes)
-            self.assertEqual(code, 0, out + err)
-            self.assertIn('{"updated":4}', out)
-            self.assertIn("step 3: the loss of rank", err)
-
-    def test_a_loop_does_not_go_on_behind_leave(self):
-        for name, call in (("went_on_behind_leave", "backward()"),
-                           ("went_on_behind_leave_with_data_parallel", "step()"),
-                           ("evaluated_behind_leave", "an operation")):
-            self.assert_named(name, f"{call} of all ranks behind World::leave()")
-
-    def test_an_exception_of_the_programme_ends_the_job_for_good(self):
-        self.assert_named("threw_in_step_3", "nothing caught std::out_of_range: no such word",
-                          expected=1)
+    def test_a_loop_that_says_so_goes_on_behind_a_loss_that_is_nan(self):
+        for name in ("skipped_nan_with_data_parallel", "own_look_at_gradients"):
+            for processes in (1, 2):
+                with self.subTest(name, processes=processes):
+                    code, out, err = self.run_mistake(name, processes)
+                    self.assertEqual(code, 0, out + err)
+                    self.assertIn('{"updated":4}', out)
+                    self.assertEqual("step 3: the loss of rank" in err, "skipped" in name)
 
 
 if __name__ == "__main__":

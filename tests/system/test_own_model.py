@@ -75,6 +75,23 @@ class OwnModel(SystemTest):
         self.assert_refused("was built with Trireme 0.0.9", "this is Trireme", library=older)
         self.assertIn("this process has LibTorch", err)
 
+    def test_a_programme_registers_the_same_names_without_a_shared_object(self):
+        config = self.folder / "waves.yaml"
+        config.write_text("".join(line for line in WAVES.read_text().splitlines(True)
+                                  if "library:" not in line))
+        found = {}
+        for processes in (1, 2):
+            words = (BIN / "registered_names", config, "train.epochs=1",
+                     f"run.dir={self.folder}/own-{processes}")
+            if processes > 1:
+                words = (TRIREME, "launch", "--workers", processes, "--no-prefix", "--", *words)
+            code, out, err = self.run_to_end(*words)
+            self.assertEqual(code, 0, out + err)
+            found[processes] = json.loads(out[out.rindex("{"):])
+        by_library = self.train_waves("--set", "train.epochs=1")
+        self.assertEqual(found[1]["parameters"], by_library["parameters_sha256"])
+        self.assertAlmostEqual(found[1]["loss"], found[2]["loss"], delta=1e-6)
+
     def test_a_library_whose_names_are_not_used_does_no_harm(self):
         code, out, err = self.run_to_end(
             TRIREME, "train", WAVES, "--set", f"model.library={LIBRARY}", "--set", "model.name=mlp",

@@ -2,12 +2,14 @@
 (written_loops.cc)."""
 
 import json
+import os
 import re
 import signal
 import unittest
 
 import torch
 from safetensors.torch import load_file
+from server_jobs import children_of
 from support import BIN, ROOT, TRIREME, SystemTest, environment, wait_until
 
 PROGRAMME = BIN / "written_loops"
@@ -64,6 +66,23 @@ class WrittenLoops(SystemTest):
 
     def test_odd_parameters_and_gradients_of_gradients(self):
         self.assert_same("odd", 1e-9, at_least=6)
+
+    def test_a_schedule_that_looks_at_the_loss_gets_that_of_all_ranks(self):
+        rates = [line["rate"] for line in self.lines_of("plateau", 1)]
+        self.assertGreaterEqual(len(set(rates)), 3)
+        self.assert_same("plateau", 1e-9, at_least=12)
+
+    def test_parameters_may_be_filled_on_all_ranks_after_wrapping(self):
+        self.assert_same("applied", 1e-9, at_least=6)
+
+    def test_batch_norm_over_all_ranks(self):
+        self.assert_same("norms_of_all", 1e-9, at_least=5)
+
+    def test_two_optimizers_of_one_model(self):
+        self.assert_same("two_on_one_module", 1e-9, at_least=6)
+
+    def test_a_sampler_of_ones_own_shares_by_the_world(self):
+        self.assert_same("own_sampler", 1e-9, at_least=12)
 
     def test_metrics_count_each_sample_once(self):
         self.assert_same("evaluated", 1e-12, at_least=7)
@@ -169,6 +188,76 @@ class WrittenLoops(SystemTest):
             with self.subTest(kill=kill):
                 found = self.continued("--elastic", "2:3", processes=3, TEST_KILL=kill)
                 self.assert_same_end(found, undisturbed)
+
+    def assert_each_sample_once(self, folder):
+        """The newest record of each step has the samples of an epoch after epoch."""
+        samples = {step["step"]: step["samples"] for step in self.recorded(folder)[1]["step"]}
+        self.assertEqual([samples[step] for step in range(1, 25)], [20, 20, 20, 20, 20, 3] * 4)
+
+    def test_a_loop_goes_on_without_a_stopped_worker(self):
+        undisturbed = self.continued()
+        # For good, so that it is lost; and for less than the heartbeat time-out, so that it is not.
+        for pause, generations in (("", 2), (",for=500ms", 1)):
+            with self.subTest(pause=pause):
+                folder = self.folder / f"stopped{generations}"
+                found = self.continued("--elastic", "2:3", "--inject", f"stop:rank=1@step=5{pause}",
+                                       processes=3, TEST_RECORD=folder)
+                self.assert_same_end(found, undisturbed)
+                self.assert_each_sample_once(folder)
+                causes = self.recorded(folder)[0]["generations"]
+                self.assertEqual(len(causes) > 1, generations > 1, causes)
+                if generations > 1:
+                    self.assertEqual(causes[1]["lost_ranks"], [1])
+
+    def test_a_rank_that_leaves_an_elastic_loop_early_is_named(self):
+        """The others cannot know whether it is to be replaced: it was not lost."""
+        for how in ("leave", "break"):
+            with self.subTest(how):
+                code, out, err = self.run_to_end(
+                    TRIREME, "launch", "--elastic", "2:3", "--workers", "3", "--", PROGRAMME,
+                    "left_an_elastic_loop", timeout=60, env=environment(TEST_LEAVES=how))
+                self.assertEqual(code, 2, out + err)
+                told = re.findall(r"^\[\d\] .*worker 2.* of step 6.*; try: the same calls", err,
+                                  re.M)
+                self.assertEqual(len(told), 3, err)
+
+    def start_and_wait(self, folder, *options):
+        """Starts a slow elastic loop, and waits for its third step."""
+        record = folder / "record"
+        job = self.start(TRIREME, "launch", "--elastic", "1:3", *options, "--", PROGRAMME,
+                         "continued",
+                         env=environment(OMP_NUM_THREADS="1", TEST_FOLDER=str(folder / "saved"),
+                                         TEST_RECORD=str(record), TEST_PAUSE="100",
+                                         XDG_RUNTIME_DIR=str(folder)))
+        log = record / "log.jsonl"
+        wait_until(lambda: log.exists() and log.read_text().count('"event":"step"') >= 3, 30,
+                   "three steps")
+        return job
+
+    def test_a_rank_of_an_elastic_loop_that_is_asked_to_stop_ends_it_for_all(self):
+        undisturbed = self.continued()
+        job = self.start_and_wait(self.folder)
+        os.kill(children_of(job.pid)[1], signal.SIGTERM)
+        out, err = job.communicate(timeout=60)
+        self.assertEqual(job.returncode, 0, out + err)
+        report, _ = self.recorded(self.folder / "record")
+        self.assertEqual((report["stopped"], report["world_size"]), (True, 3))
+        self.assertLess(report["steps"], 24)
+        self.assert_same_end(self.continued(processes=2, TEST_FOLDER=self.folder / "saved"),
+                             undisturbed)
+
+    def test_an_elastic_loop_becomes_smaller_on_request(self):
+        undisturbed = self.continued()
+        job = self.start_and_wait(self.folder)
+        code, out, err = self.run_to_end(TRIREME, "scale", "2",
+                                         env=environment(XDG_RUNTIME_DIR=str(self.folder)))
+        self.assertEqual(code, 0, out + err)
+        out, err = job.communicate(timeout=60)
+        self.assertEqual(job.returncode, 0, out + err)
+        found = json.loads(out[out.rindex("{"):])
+        self.assertEqual(found["ranks"], 2)
+        self.assert_same_end(found, undisturbed)
+        self.assert_each_sample_once(self.folder / "record")
 
     def test_a_process_that_joins_trains_with_the_others(self):
         code, out, err = self.run_to_end(TRIREME, "launch", "--elastic", "2:3", "--", PROGRAMME,

@@ -5,6 +5,7 @@
 #include <trireme/base/error.h>
 #include <trireme/parallel/distributed.h>
 #include <trireme/parallel/metrics.h>
+#include <trireme/parallel/sync_batch_norm.h>
 #include <trireme/train/loop_record.h>
 #include <trireme/train/own_checkpoint.h>
 
@@ -422,7 +423,7 @@ void continued(World& world) {
                                      .progress = records != nullptr});
   const bool records_twice = number_in("TEST_TWICE") == 1;
   if (records_twice) checkpoint.include(record);
-  trireme::run_elastic(world, checkpoint, [&] {
+  const bool stays = trireme::run_elastic(world, checkpoint, [&] {
     while (loader->epoch() < 4)
       for (auto& batch : *loader) {
         optimizer.zero_grad();
@@ -442,6 +443,7 @@ void continued(World& world) {
           std::this_thread::sleep_for(std::chrono::milliseconds(number_in("TEST_PAUSE")));
       }
   });
+  if (!stays) return;  // The job continues without this process.
   record.end();
   print(world, {{"steps", checkpoint.step()},
                 {"epochs", loader->epoch()},
@@ -449,6 +451,33 @@ void continued(World& world) {
                 {"ranks", world.size()},
                 {"drawn", torch::rand({1}).item<double>()},
                 {"sum", sum_of(model)}});
+}
+
+// The last rank leaves inside the loop of an elastic job (TEST_LEAVES: "leave"), or comes out of
+// it
+// ("break"), while the others go on.
+void left_an_elastic_loop(World& world) {
+  Net model;
+  model.to(torch::kDouble);
+  auto loader = loader_for(world);
+  Distributed<torch::optim::Adam> optimizer(world, model, torch::optim::AdamOptions(0.01));
+  trireme::Checkpoint checkpoint(world, model, optimizer, {});
+  checkpoint.include(*loader);
+  const std::string how = text_in("TEST_LEAVES");
+  trireme::run_elastic(world, checkpoint, [&] {
+    while (loader->epoch() < 4)
+      for (auto& batch : *loader) {
+        optimizer.zero_grad();
+        loss_of(model, batch).backward();
+        optimizer.step();
+        checkpoint.commit();
+        if (checkpoint.step() != 5 || world.rank() + 1 != world.size()) continue;
+        if (how == "leave") world.leave();
+        if (how == "exit") std::exit(0);
+        return;
+      }
+  });
+  print(world, {{"steps", checkpoint.step()}, {"ranks", world.size()}});
 }
 
 // A worker is lost, and the loop goes on until another process has taken its place.
@@ -478,6 +507,131 @@ void replaced(World& world) {
   });
   record.end();
   print(world, {{"ranks", world.size()}, {"sum", sum_of(model)}});
+}
+
+// Their schedule looks at the loss of the whole batch, which LoopRecord::step() returns.
+void plateau(World& world) {
+  Net model;
+  model.to(torch::kDouble);
+  auto loader = loader_for(world);
+  Distributed<torch::optim::SGD> optimizer(world, model, torch::optim::SGDOptions(1.5));
+  torch::optim::ReduceLROnPlateauScheduler schedule(
+      optimizer, torch::optim::ReduceLROnPlateauScheduler::min, 0.5F, /*patience=*/1);
+  trireme::LoopRecord record(world, {.progress = false});
+  for (int epoch = 0; epoch < 2; ++epoch)
+    for (auto& batch : *loader) {
+      optimizer.zero_grad();
+      auto loss = loss_of(model, batch);
+      loss.backward();
+      optimizer.step();
+      schedule.step(static_cast<float>(record.step(loss, optimizer)));
+      print(world,
+            {{"rate", optimizer.param_groups()[0].options().get_lr()}, {"sum", sum_of(model)}});
+    }
+}
+
+// All ranks fill the parameters anew after Distributed was made, by apply().
+void applied(World& world) {
+  Net model;
+  model.to(torch::kDouble);
+  auto loader = loader_for(world);
+  Distributed<torch::optim::SGD> optimizer(world, model, torch::optim::SGDOptions(0.2));
+  model.apply([](torch::nn::Module& module) {
+    const torch::NoGradGuard no_grad;
+    if (auto* const linear = module.as<torch::nn::Linear>()) {
+      linear->weight.fill_(0.1);
+      linear->weight.select(0, 0).fill_(-0.2);
+      linear->bias.zero_();
+    }
+  });
+  for (auto& batch : *loader) {
+    optimizer.zero_grad();
+    loss_of(model, batch).backward();
+    optimizer.step();
+    print(world, {{"sum", sum_of(model)}});
+  }
+}
+
+// Batch norm over the samples of all ranks.
+void norms_of_all(World& world) {
+  torch::nn::Sequential model(torch::nn::Linear(6, 8), torch::nn::BatchNorm1d(8),
+                              torch::nn::ReLU(), torch::nn::Linear(8, 3));
+  model->to(torch::kDouble);
+  auto loader = loader_for(world);
+  Distributed<torch::optim::SGD> optimizer(world, model, torch::optim::SGDOptions(0.2));
+  const trireme::SyncBatchNorm together(world.make_groups()[0]);
+  for (auto& batch : *loader) {
+    if (batch.data.size(0) < 2) break;  // The last batch has a sample for each rank.
+    optimizer.zero_grad();
+    torch::nn::functional::cross_entropy(model->forward(batch.data), batch.target).backward();
+    optimizer.step();
+    print(world, {{"sum", sum_of(*model)},
+                  {"mean", model->named_buffers()["1.running_mean"].sum().item<double>()}});
+  }
+}
+
+// Two optimizers for the parameters of one model, and several backward() in a step.
+void two_on_one_module(World& world) {
+  Net model;
+  model.to(torch::kDouble);
+  auto loader = loader_for(world);
+  Distributed<torch::optim::SGD> of_hidden(world, model, model.hidden->parameters(),
+                                           torch::optim::SGDOptions(0.2).momentum(0.9));
+  Distributed<torch::optim::Adam> of_output(world, model, model.output->parameters(),
+                                            torch::optim::AdamOptions(0.01));
+  for (auto& batch : *loader) {
+    model.zero_grad();
+    (loss_of(model, batch) / 2).backward();
+    (loss_of(model, batch).square() / 2).backward();
+    of_hidden.step();
+    of_output.step();
+    print(world, {{"sum", sum_of(model)}});
+  }
+}
+
+// A sampler of their own: the indices from the last to the first, of which each rank takes its
+// share of a batch.
+class Backwards : public torch::data::samplers::Sampler<> {
+ public:
+  Backwards(World& world, size_t size, int64_t batch)
+      : world_(world), size_(size), left_(size), batch_(batch) {}
+  void reset(std::optional<size_t> size = std::nullopt) override { left_ = size.value_or(size_); }
+  std::optional<std::vector<size_t>> next(size_t) override {
+    const auto batch = std::min(batch_, static_cast<int64_t>(left_));
+    if (batch < world_.size()) return std::nullopt;
+    const auto [first, last] = trireme::plan::DataPlan::share(batch, world_.rank(), world_.size());
+    std::vector<size_t> indices;
+    for (int64_t i = first; i < last; ++i) indices.push_back(left_ - 1 - static_cast<size_t>(i));
+    left_ -= static_cast<size_t>(batch);
+    return indices;
+  }
+  void save(torch::serialize::OutputArchive&) const override {}
+  void load(torch::serialize::InputArchive&) override {}
+
+ private:
+  World& world_;
+  size_t size_, left_;
+  int64_t batch_;
+};
+
+void own_sampler(World& world) {
+  Net model;
+  model.to(torch::kDouble);
+  auto loader =
+      torch::data::make_data_loader(Samples().map(torch::data::transforms::Stack<>()),
+                                    Backwards(world, 103, 20), torch::data::DataLoaderOptions(20));
+  Distributed<torch::optim::SGD> optimizer(world, model, torch::optim::SGDOptions(0.2));
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    int64_t left = 103;
+    for (auto& batch : *loader) {
+      world.share(std::min<int64_t>(20, left));
+      left -= 20;
+      optimizer.zero_grad();
+      loss_of(model, batch).backward();
+      optimizer.step();
+      print(world, {{"sum", sum_of(model)}});
+    }
+  }
 }
 
 // Model and optimizer are loaded on all ranks, after Distributed was made.
@@ -526,7 +680,13 @@ int main(int argc, char** argv) {
                     {"joined_gan", joined_gan},
                     {"joined_closures", joined_closures},
                     {"replaced", replaced},
+                    {"left_an_elastic_loop", left_an_elastic_loop},
                     {"loaded", loaded},
+                    {"plateau", plateau},
+                    {"applied", applied},
+                    {"norms_of_all", norms_of_all},
+                    {"two_on_one_module", two_on_one_module},
+                    {"own_sampler", own_sampler},
                     {"uneven_sum", uneven_sum},
                     {"kept", kept},
                     {"script", script},

@@ -126,6 +126,7 @@ int launch_job(const LaunchArguments& arguments) {
   options.stop_grace = duration_of("--stop-grace", arguments.stop_grace);
   options.loss_grace = duration_of("--loss-grace", arguments.loss_grace);
   options.command = arguments.program;
+  options.is_own_programme = true;
   const auto faults = faults_of(arguments, options);
   const int code = launch::supervise(options);
   if (faults && options.nodes == 1 && faults->none_has_struck())

@@ -4,6 +4,7 @@
 #include <trireme/base/error.h>
 #include <trireme/base/error_parts.h>
 #include <trireme/base/log.h>
+#include <trireme/comm/at_the_end.h>
 #include <trireme/comm/group_maker.h>
 #include <trireme/comm/kin.h>
 #include <trireme/comm/mpi/mpi_group.h>
@@ -413,16 +414,14 @@ int64_t World::share(int64_t batch) {
   return last - first;
 }
 
-// A change on one rank alone may be meant, if it is made behind leave().
-void World::compare_at_the_end(const std::map<std::string, std::string>& facts) {
+void World::compare_at_the_end(const std::map<std::string, std::string>& own) {
   try {
-    agree("the parameters at leave()", facts);
+    agree("the parameters at leave()", comm::facts_of(own));
   } catch (const Error& error) {
     // Another remedy is right if the others have not come here.
     if (error.code() != ErrorCode::invalid_argument || impl_->meeting.member()->is_lost()) throw;
-    throw Error(error.code(), "comm", parts_of(error).what,
-                "the same changes on all ranks. If one rank alone is to change its parameters at "
-                "the end, such as to its best ones, it does so behind leave()");
+    throw comm::difference_at_the_end(*impl_->meeting.member(), rank(), size(), own,
+                                      Deadline::after(options().timeout));
   }
 }
 

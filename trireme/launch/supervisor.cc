@@ -231,6 +231,7 @@ Verdict Supervision::finish() {
     if (!end_.lost && !options_.elastic) end_.lost = coordinator_->first_lost();
     coordinator_->withdraw(Deadline::after(kWithdrawTimeout));
   }
+  end_.runs_own_programme = options_.is_own_programme;
   return judge(end_);
 }
 

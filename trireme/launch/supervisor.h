@@ -28,6 +28,7 @@ struct SupervisorOptions : Patience {
   // address by which node 0 reaches etcd.
   std::optional<net::EtcdUrl> etcd;
   std::vector<std::string> command;  // The programme and its arguments.
+  bool is_own_programme = false;     // The user's own, whose calls may be wrong.
   std::vector<std::pair<std::string, std::string>> environment;  // Added for each worker.
   // The side tasks, such as parameter servers and an evaluator. Each node gets an even part of
   // each role, in order. They end once all workers have ended.

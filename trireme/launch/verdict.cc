@@ -80,11 +80,14 @@ std::string around(int worker, const JobEnd& job) {
   return is_known ? fmt::format(" ({})", job.lost->circumstances) : std::string();
 }
 
-std::string advice(int exit_code) {
+std::string advice(int exit_code, const JobEnd& job) {
   if (is_worth_another_try(exit_code)) return " (try again: the job can be restarted)";
-  if (exit_code == kExitUsage)
-    return " (the command line or configuration is wrong: see the worker's message)";
-  return {};
+  if (exit_code != kExitUsage) return {};
+  return job.runs_own_programme
+             ? " (the programme's use of Trireme, or its own arguments, are wrong: see the "
+               "worker's "
+               "message)"
+             : " (the command line or configuration is wrong: see the worker's message)";
 }
 
 Verdict of_lost_worker(const JobEnd& job) {
@@ -97,14 +100,15 @@ Verdict of_lost_worker(const JobEnd& job) {
   }
   return {kExitRetry, fmt::format("{} was lost{}: {}{}; job ends with {}{}", who(lost),
                                   where(lost.last), lost.reason, around(lost.worker, job),
-                                  static_cast<int>(kExitRetry), advice(kExitRetry))};
+                                  static_cast<int>(kExitRetry), advice(kExitRetry, job))};
 }
 
 // The verdict on an elastic job that cannot continue with its members.
-Verdict of_no_generation(const membership::Failure& failure) {
+Verdict of_no_generation(const JobEnd& job) {
+  const membership::Failure& failure = *job.failure;
   const int code = exit_code_of(failure.error());
   return {code, fmt::format("{}; job ends with {}{}", failure.what, code,
-                            code == kExitRetry ? advice(code)
+                            code == kExitRetry ? advice(code, job)
                                                : fmt::format(" (try: {})", failure.remedy))};
 }
 
@@ -114,7 +118,7 @@ Verdict of_failure(const WorkerEnd& cause, const JobEnd& job) {
   if (!cause.end.by_signal) {
     return {cause.end.code,
             fmt::format("{} failed with {}{}; job ends with {}{}", subject, cause.end.describe(),
-                        place, cause.end.code, advice(cause.end.code))};
+                        place, cause.end.code, advice(cause.end.code, job))};
   }
   if (is_crash(cause.end.code) && !job.any_step_finished) {
     return {kExitFailed,
@@ -123,7 +127,7 @@ Verdict of_failure(const WorkerEnd& cause, const JobEnd& job) {
                         subject, cause.end.describe(), place, static_cast<int>(kExitFailed))};
   }
   return {kExitRetry, fmt::format("{} was {}{}; job ends with {}{}", subject, cause.end.describe(),
-                                  place, static_cast<int>(kExitRetry), advice(kExitRetry))};
+                                  place, static_cast<int>(kExitRetry), advice(kExitRetry, job))};
 }
 
 Verdict of_stop(const JobEnd& job) {
@@ -163,7 +167,7 @@ Verdict verdict_on(const JobEnd& job) {
                                !is_worth_another_try(job.workers[*cause].end.code);
   if (job.failure && !asked_to_stop &&
       (!failed_for_good || exit_code_of(job.failure->error()) != kExitRetry))
-    return of_no_generation(*job.failure);
+    return of_no_generation(job);
   // A worker that ends with a code of its own does so because of no other: a lost one makes it end
   // with 138.
   const bool has_own_cause = cause && (!job.workers[*cause].end.by_signal || killed_from_outside);

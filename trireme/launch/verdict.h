@@ -40,6 +40,7 @@ struct JobEnd {
   std::optional<membership::Failure> failure;  // The reason why no generation can form any more.
   // A member of the elastic job, on any node, had been asked to stop when it said goodbye.
   bool members_were_stopped = false;
+  bool runs_own_programme = false;  // SupervisorOptions::is_own_programme.
 };
 
 struct Verdict {

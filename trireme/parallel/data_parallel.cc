@@ -113,14 +113,24 @@ uint64_t DataParallel::Impl::digest_for_own_loop() const {
   if (!own_loop || group->size() == 1) return 0;
   uint64_t value = module->is_training() ? 2 : 1;
   for (const auto& [name, hash] : hashes_of_options(*optimizer)) value = mix64(value, hash);
-  const bool is_due =
-      !shared && !apart && !shards && (own_steps < 2 || own_steps % kStepsBetweenDigests == 0);
-  return std::max<uint64_t>(1, is_due ? mix64(value, digest_of(parameters)) : value);
+  return std::max<uint64_t>(1, is_digest_due() ? mix64(value, digest_of(parameters)) : value);
+}
+
+bool DataParallel::Impl::is_digest_due() const {
+  return !shared && !apart && !shards && (own_steps < 2 || own_steps % kStepsBetweenDigests == 0);
+}
+
+void DataParallel::Impl::look_for_own_loop(World& world, bool may_train_apart) {
+  own_loop = world.own_loop();
+  if (group->size() == 1 || may_train_apart) return;
+  apart_from_engines = TrainedApart::of_process();
+  apart_from_engines->know(state.parameters);
 }
 
 void DataParallel::Impl::look_at_own_step(const StepOutcome& outcome) {
   if (!own_loop) return;
   ++own_steps;
+  if (apart_from_engines) apart_from_engines->end_step();
   const bool is_finite = outcome.nonfinite_ranks.empty();
   if (outcome.samples == 0 && !outcome.stop && !outcome.regroup && is_finite)
     throw Error(ErrorCode::invalid_argument, "parallel",
@@ -151,10 +161,16 @@ void DataParallel::Impl::refuse_on_all(ParameterChange found) {
 
 StepOutcome DataParallel::Impl::exchange_facts(const Contribution& mine, const Update& update) {
   try {
-    return exchange->exchange(mine, update);
-  } catch (const ErrorOfAllRanks&) {
-    if (own_loop && group->size() > 1)
-      refuse_differences(*group, {0, own_steps}, facts_of(0, *module, *optimizer, parameters));
+    const bool compares_now = mine.digest != 0 && is_digest_due();
+    const StepOutcome outcome = exchange->exchange(mine, update);
+    if (compares_now) alike_in = own_steps + 1;
+    return outcome;
+  } catch (const ErrorOfAllRanks& error) {
+    if (!own_loop || group->size() == 1) throw;
+    const OwnPlace place{.steps = own_steps, .alike_in = alike_in};
+    refuse_differences(*group, place, facts_of(0, *module, *optimizer, parameters));
+    if (dynamic_cast<const OtherDigests*>(&error) && is_digest_due())
+      refuse_other_parameters(*group, place, parameters);
     throw;
   }
 }
@@ -165,6 +181,8 @@ StepOutcome DataParallel::Impl::finish(const Update& update) {
   mine.digest = digest_for_own_loop();
   if (scaler) mine.gradient_scale = scaler->scale();
   if (mine.change.change == Change::none) mine.change = forms.find_change();
+  if (apart_from_engines && mine.change.change == Change::none)
+    mine.change = apart_from_engines->find_change();
   mine.groups = hash_of_groups();
   separate_gradients(state.parameters);
   masters.take_gradients();
@@ -194,7 +212,7 @@ std::unique_ptr<DataParallel::Impl> join(World& world, std::shared_ptr<torch::nn
                 "pass one, or options such as trireme::SGD{.lr = 0.1}");
   auto impl = std::make_unique<DataParallel::Impl>(world.make_groups(1)[0], std::move(module),
                                                    std::move(updated), options);
-  impl->own_loop = world.own_loop();
+  impl->look_for_own_loop(world, options.trains_apart);
   return impl;
 }
 

@@ -7,6 +7,7 @@
 #include <trireme/parallel/reproducible_exchange.h>
 #include <trireme/parallel/shared/host_means.h>
 #include <trireme/parallel/shared/shared_exchange.h>
+#include <trireme/parallel/trained_apart.h>
 #include <trireme/parallel/updated_tensors.h>
 #include <memory>
 #include <optional>
@@ -37,6 +38,8 @@ struct DataParallel::Impl : UpdatedTensors {
   // The loop of the user's own and its steps; null in an engine of the Trainer, which has guards.
   std::shared_ptr<World::OwnLoop> own_loop;
   int64_t own_steps = 0;
+  int64_t alike_in = 0;  // The last step in which the replicas' parameters were found alike.
+  std::shared_ptr<TrainedApart> apart_from_engines;  // Null unless the loop is looked at for it.
   const bool skip_nonfinite;
   int64_t updated_elements = 0;    // By update(), in the current step.
   std::optional<Traffic> traffic;  // The group's, when the gradients of the step began to travel.
@@ -69,7 +72,9 @@ struct DataParallel::Impl : UpdatedTensors {
   // The update on each replica, for an exchange that does not update itself.
   void update(std::span<const int> reduced);
   void tell_unused(const StepOutcome& outcome);
+  bool is_digest_due() const;
   uint64_t digest_for_own_loop() const;
+  void look_for_own_loop(World& world, bool may_train_apart);
   void look_at_own_step(const StepOutcome& outcome);
   // COLLECTIVE, as step() is, to which the other ranks come. All ranks throw.
   [[noreturn]] void refuse_on_all(ParameterChange found);

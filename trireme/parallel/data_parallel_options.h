@@ -51,6 +51,9 @@ struct DataParallelOptions {
   // updates nothing. In a loop of the user's own it is an error besides; with this option it is a
   // warning (StepOutcome::nonfinite_ranks).
   bool skip_nonfinite = false;
+  // A loop of the user's own trains tensors that no engine has, on each rank its own. Without the
+  // option that is an error.
+  bool trains_apart = false;
   // Losses are scaled up for float16, and gradients are scaled back. A step that overflows is
   // skipped.
   std::optional<GradScalerOptions> loss_scaling;

@@ -10,6 +10,7 @@
 #include <trireme/parallel/agreement.h>
 #include <trireme/parallel/data_parallel_impl.h>
 #include <trireme/parallel/model_device.h>
+#include <trireme/parallel/optimizer_groups.h>
 #include <trireme/parallel/options_json.h>
 #include <trireme/tensor/overlap.h>
 #include <algorithm>
@@ -179,16 +180,12 @@ uint64_t DataParallel::Impl::hash_of_groups() const {
   uint64_t hash = 0, number_of_group = 0;
   for (const auto& param_group : optimizer->param_groups()) {
     ++number_of_group;
-    for (const at::Tensor& tensor : param_group.params()) {
+    for (size_t place = 0; place < param_group.params().size(); ++place) {
+      const at::Tensor& tensor = param_group.params()[place];
       const auto found = numbers.find(tensor.unsafeGetTensorImpl());
       // Its gradients would be those of this rank alone.
       if (found == numbers.end() && group->size() > 1)
-        throw Error(ErrorCode::invalid_argument, "parallel",
-                    fmt::format("the optimizer has a parameter of shape [{}] that does not belong "
-                                "to the model that the engine was given",
-                                fmt::join(tensor.sizes(), ", ")),
-                    "one module that registers all modules which the optimizer trains, or an "
-                    "optimizer for each");
+        throw foreign_parameter(group->rank(), number_of_group - 1, place, tensor);
       hash += mix64(number_of_group, found == numbers.end() ? 0 : found->second);
     }
   }

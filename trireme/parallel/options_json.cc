@@ -31,6 +31,7 @@ config::Rows rows_of(const DataParallelOptions*) {
        config::part(&O::buckets), config::part(&O::compression), config::part(&O::local),
        config::row(&O::virtual_shards, shown("reproducible.virtual_shards")),
        config::row(&O::skip_nonfinite, shown("skip_nonfinite")),
+       config::row(&O::trains_apart, shown("trains_apart")),
        config::row_as_text<O>(scaling_text, nullptr, shown("train.loss_scale")),
        config::row_as_text<O>([](const O& o) { return Json(bool{o.accept}).dump(); }, nullptr,
                               shown("accept")),

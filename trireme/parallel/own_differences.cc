@@ -6,41 +6,52 @@
 
 #include <trireme/base/error.h>
 #include <trireme/base/hash.h>
+#include <trireme/base/log.h>
+#include <trireme/comm/odd_ranks.h>
 #include <trireme/parallel/optimizer.h>
 #include <trireme/parallel/own_differences.h>
 #include <trireme/parallel/step_facts.h>
 #include <algorithm>
 #include <bit>
+#include <numeric>
+#include <string>
 #include <string_view>
 
 namespace trireme {
 namespace {
 
-// The values of all ranks.
-std::vector<int64_t> gathered(Group& group, int64_t own) {
+// The values of the ranks, one each.
+std::vector<int64_t> gathered(Group& group, const std::vector<int>& ranks, int64_t own) {
   const at::Tensor all = at::zeros({group.size()}, at::kLong);
   group.all_gather(at::tensor({own}, at::kLong), all);
   const auto* const values = all.const_data_ptr<int64_t>();
-  return {values, values + all.numel()};
+  std::vector<int64_t> of_ranks;
+  for (const int rank : ranks) of_ranks.push_back(values[rank]);
+  return of_ranks;
 }
 
-void refuse_other_steps(const OwnPlace& place, const std::vector<size_t>& ranks,
+std::vector<int> ranks_with_batches(Group& group, const OwnPlace& place) {
+  std::vector<int> all(static_cast<size_t>(group.size()));
+  std::iota(all.begin(), all.end(), 0);
+  const std::vector<int64_t> joined = gathered(group, all, place.has_joined ? 1 : 0);
+  std::erase_if(all, [&](int rank) { return joined[static_cast<size_t>(rank)] != 0; });
+  return all;
+}
+
+void refuse_other_steps(const OwnPlace& place, const std::vector<int>& ranks,
                         const std::vector<int64_t>& steps) {
-  const auto count = [&](int64_t step) {
-    return std::ranges::count_if(ranks, [&](size_t rank) { return steps[rank] == step; });
+  const OddRanks found = find_odd_ranks(ranks, steps);
+  if (!found) return;
+  const auto step_of = [&](int rank) {
+    return steps[static_cast<size_t>(std::ranges::find(ranks, rank) - ranks.begin())] + 1;
   };
-  const size_t first = ranks.front();
-  for (const size_t rank : ranks) {
-    if (steps[rank] == steps[first]) continue;
-    const bool is_first_alone = ranks.size() > 2 && count(steps[first]) == 1;
-    const size_t named = is_first_alone ? first : rank, other = is_first_alone ? rank : first;
-    throw ErrorOfAllRanks(
-        ErrorCode::invalid_argument, "parallel",
-        fmt::format("rank {} is in step {} of optimizer {}, and rank {} in step {}: one "
-                    "of them has left out a backward() or a step()",
-                    named, steps[named] + 1, place.engine, other, steps[other] + 1),
-        "the same calls on all ranks, or join() on a rank without a batch");
-  }
+  const int named = found.odd.front(), other = found.others.front();
+  throw ErrorOfAllRanks(
+      ErrorCode::invalid_argument, "parallel",
+      fmt::format("rank {} is in step {} of optimizer {}, and rank {} in step {}: one "
+                  "of them has left out a backward() or a step()",
+                  named, step_of(named), place.engine, other, step_of(other)),
+      "the same calls on all ranks, or join() on a rank without a batch");
 }
 
 }  // namespace
@@ -68,22 +79,73 @@ std::vector<OwnFact> facts_of(int64_t of_all, const torch::nn::Module& module,
 }
 
 void refuse_differences(Group& group, const OwnPlace& place, const std::vector<OwnFact>& facts) {
-  const std::vector<int64_t> joined = gathered(group, place.has_joined ? 1 : 0),
-                             steps = gathered(group, place.steps);
-  std::vector<size_t> ranks;
-  for (size_t rank = 0; rank < joined.size(); ++rank)
-    if (joined[rank] == 0) ranks.push_back(rank);
-  if (ranks.empty()) return;
-  refuse_other_steps(place, ranks, steps);
+  const std::vector<int> ranks = ranks_with_batches(group, place);
+  refuse_other_steps(place, ranks, gathered(group, ranks, place.steps));
   for (const OwnFact& fact : facts) {
-    const std::vector<int64_t> values = gathered(group, std::bit_cast<int64_t>(fact.value));
-    for (const size_t rank : ranks)
-      if (values[rank] != values[ranks.front()])
-        throw ErrorOfAllRanks(ErrorCode::invalid_argument, "parallel",
-                              fmt::format("rank {}, step {}: its {} is not that of rank {}", rank,
-                                          place.steps + 1, fact.name, ranks.front()),
-                              fact.remedy);
+    const OddRanks found =
+        find_odd_ranks(ranks, gathered(group, ranks, std::bit_cast<int64_t>(fact.value)));
+    if (found)
+      throw ErrorOfAllRanks(
+          ErrorCode::invalid_argument, "parallel",
+          fmt::format("rank {}, step {}: its {} is not that of {}", found.odd.front(),
+                      place.steps + 1, fact.name, names_of_ranks(found.others)),
+          fact.remedy);
   }
+}
+
+void refuse_other_parameters(Group& group, const OwnPlace& place,
+                             const std::vector<NamedTensor>& parameters) {
+  const std::vector<int> ranks = ranks_with_batches(group, place);
+  std::vector<int64_t> own;
+  for (const NamedTensor& each : parameters)
+    own.push_back(std::bit_cast<int64_t>(digest_of({each})));
+  const auto count = std::ssize(own);
+  const at::Tensor all = at::zeros({group.size(), count}, at::kLong);
+  group.all_gather(at::tensor(own, at::kLong), all.view({-1}));
+  OddRanks first;
+  std::string name;
+  int others = -1;
+  for (int64_t p = 0; p < count; ++p) {
+    std::vector<int64_t> values;
+    for (const int rank : ranks) values.push_back(all[rank][p].item<int64_t>());
+    const OddRanks found = find_odd_ranks(ranks, values);
+    if (!found) continue;
+    ++others;
+    if (first) continue;
+    first = found;
+    name = parameters[static_cast<size_t>(p)].name;
+  }
+  if (!first) return;
+  const std::string since = place.alike_in > 0 ? fmt::format("step {}", place.alike_in)
+                                               : "its Distributed or DataParallel was made";
+  throw ErrorOfAllRanks(
+      ErrorCode::invalid_argument, "parallel",
+      fmt::format("step {}: {}{}. Something else than the optimizer's steps has changed it since "
+                  "{}",
+                  place.steps + 1, first.sentence(fmt::format("the parameter '{}'", name)),
+                  others > 0 ? fmt::format(", nor are {} others", others) : "", since),
+      "the same changes on all ranks (initialise, load, write), or sync() of Distributed or "
+      "sync_state() of DataParallel afterwards");
+}
+
+void refuse_same_samples(Group& group, const OwnPlace& place, int64_t gradients) {
+  std::vector<int> ranks(static_cast<size_t>(group.size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  const std::vector<int64_t> all = gathered(group, ranks, gradients);
+  if (std::ranges::count(all, 0) > 0) return;
+  if (std::ranges::count(all, gradients) == std::ssize(all))
+    throw ErrorOfAllRanks(
+        ErrorCode::invalid_argument, "parallel",
+        fmt::format("step {}: all ranks have computed the same gradients, bit for bit: they read "
+                    "the same samples",
+                    place.steps + 1),
+        "trireme::make_data_loader() or World::share(), which give each rank its part. "
+        "OwnStepsOptions::own_samples = true if the ranks are to read the same");
+  if (group.rank() == 0)
+    log_warning(
+        "the samples of the first step were not shared by trireme::make_data_loader() or "
+        "World::share(): each rank counts alike, and has to read other samples than the others; "
+        "try: one of the two, or OwnStepsOptions::own_samples if the loop does it");
 }
 
 }  // namespace trireme

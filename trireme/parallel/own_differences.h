@@ -24,9 +24,20 @@ struct OwnPlace {
   int engine = 0;     // The number of the optimizer.
   int64_t steps = 0;  // The steps that this rank has finished.
   bool has_joined = false;
+  int64_t alike_in = 0;  // The last step in which the parameters were found alike; 0: none.
 };
 // COLLECTIVE. Throws ErrorOfAllRanks(invalid_argument), naming two ranks, if they are in
 // different steps or one of the facts differs. Ranks that have joined do not count.
 void refuse_differences(Group& group, const OwnPlace& place, const std::vector<OwnFact>& facts);
+
+// COLLECTIVE. Throws ErrorOfAllRanks(invalid_argument), naming ranks and a parameter, if the
+// parameters differ. Ranks that have joined do not count.
+void refuse_other_parameters(Group& group, const OwnPlace& place,
+                             const std::vector<NamedTensor>& parameters);
+
+// COLLECTIVE. `gradients` is a digest of the first gradients that this rank has computed alone; 0:
+// its samples are shared. Throws ErrorOfAllRanks(invalid_argument) if all ranks have the same, and
+// warns if they have others: nothing tells then whether the loop gives each rank its part.
+void refuse_same_samples(Group& group, const OwnPlace& place, int64_t gradients);
 
 }  // namespace trireme

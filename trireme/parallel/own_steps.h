@@ -24,15 +24,27 @@ struct OwnStepsOptions {
   // Checkpoint. Gradients then travel at the end of backward, and before each operation the ranks
   // tell each other which one it is. The same on all engines. Not in an elastic job.
   bool joins = false;
+  // A gradient that is NaN or infinite is an error. False: the loop looks at its gradients itself,
+  // such as one with a scaled loss.
+  bool stop_on_nan = true;
+  // The loop gives each rank its samples by itself, such as by a sampler that knows the rank.
+  // Without it there is a warning if neither make_data_loader() nor World::share() did, and an
+  // error if all ranks have computed the same gradients from them.
+  bool own_samples = false;
+  // The loop trains tensors that no engine has, on each rank its own. Without it that is an error.
+  bool trains_apart = false;
 };
+
+class LoneSteps;
 
 // One thread at a time may use it.
 class OwnSteps {
  public:
-  // COLLECTIVE, unless the world is one process: then it does nothing, now and later. Compares
-  // model, optimizer and options over all ranks, and gives every rank rank 0's parameters and
-  // buffers. From now on the ranks other than 0 draw other random numbers than rank 0 from the
-  // default generator, by its seed. `optimizer` outlives the object, and so does `module`.
+  // COLLECTIVE, unless the world is one process: then it changes nothing, now and later, and only
+  // finds mistakes (lone_steps.h). Compares model, optimizer and options over all ranks, and gives
+  // every rank rank 0's parameters and buffers. From now on the ranks other than 0 draw other
+  // random numbers than rank 0 from the default generator, by its seed. `optimizer` outlives the
+  // object, and so does `module`.
   OwnSteps(World& world, std::shared_ptr<torch::nn::Module> module,
            torch::optim::Optimizer& optimizer, const OwnStepsOptions& options = {});
   // Backward calls no longer communicate.
@@ -71,7 +83,8 @@ class OwnSteps {
   std::shared_ptr<const std::function<void(int)>> take_state_;
   std::shared_ptr<const LoopTurns::Part> part_;
   const int64_t part_number_;
-  std::shared_ptr<Impl> impl_;  // Null in a world of one process.
+  std::shared_ptr<Impl> impl_;       // Null in a world of one process,
+  std::shared_ptr<LoneSteps> lone_;  // and this one in a larger world.
 };
 
 }  // namespace trireme

@@ -69,6 +69,26 @@ Error change_error(int rank, ParameterChange found, std::span<const std::string>
     case Change::no_scalar:
       return refuse(fmt::format("rank {}: the loss has {} elements", rank, found.parameter),
                     "a scalar, such as its mean");
+    case Change::not_finite:
+      return Error(ErrorCode::internal, "parallel",
+                   fmt::format("rank {}: the gradient of parameter '{}' is NaN or infinite: the "
+                               "loss is, or a value that it is computed from",
+                               rank, name),
+                   "a look at that rank's loss and data, or a smaller learning rate. "
+                   "OwnStepsOptions::stop_on_nan = false leaves such gradients to the loop");
+    case Change::trained_apart:
+      return refuse(fmt::format("rank {}: a tensor of {} elements gets gradients and is updated, "
+                                "but no Distributed or DataParallel has it: each rank trains one "
+                                "of its own",
+                                rank, found.parameter),
+                    "a Distributed for its optimizer too, with the model that registers it. "
+                    "OwnStepsOptions::trains_apart = true if each rank is to train its own");
+    case Change::past_engine:
+      return refuse(
+          fmt::format("rank {}, step {}: the parameters are updated behind each backward(), but "
+                      "not by the step() of their Distributed optimizer",
+                      rank, found.parameter),
+          "step() of the Distributed optimizer, and no other optimizer for these parameters");
     case Change::rewritten: return changed_while_shared(whose, "was written in place");
     case Change::none: break;
   }

@@ -26,12 +26,16 @@ enum class Change : int {
   own_alone,         // It came to step() after a backward() under no_sync().
   negative_samples,  // It gave a loss over less than 0 samples.
   no_scalar,         // It gave a loss of several elements, or of none.
+  not_finite,        // A gradient is NaN or infinite.
+  trained_apart,     // It trains a tensor that no engine has.
+  past_engine,       // Its parameters are written again and again, and step() is not called.
 };
 
 struct ParameterChange {
   Change change = Change::none;
   // An index in the engine's list; for `unknown`, in the module's list. For `no_backward` and
-  // `own_alone` the step, for `negative_samples` and `no_scalar` the number that was given.
+  // `own_alone` the step, for `negative_samples` and `no_scalar` the number that was given, for
+  // `trained_apart` the number of elements, for `past_engine` the step.
   int parameter = 0;
 };
 

@@ -12,6 +12,11 @@ namespace {
 
 constexpr uint64_t kExact = 1 << 24;  // A float32 tensor has all whole numbers below it.
 
+// Not 0, unless the value is.
+double folded(uint64_t value) {
+  return value == 0 ? 0 : static_cast<double>(1 + value % (kExact - 1));
+}
+
 }  // namespace
 
 void StepFacts::write(const Contribution& mine, int rank, const std::vector<bool>& has_gradient,
@@ -27,9 +32,10 @@ void StepFacts::write(const Contribution& mine, int rank, const std::vector<bool
   fact[kBadGradients] = !gradients_are_finite;
   fact[nonfinite(rank)] = !finite;
   fact[change(rank)] = static_cast<double>(mine.change.change);
-  fact[change(rank) + 1] = mine.change.parameter;
+  fact[note(rank)] =
+      mine.change.change == Change::none ? folded(mine.writes) : mine.change.parameter;
   fact[groups(rank)] = static_cast<double>(mine.groups % kExact);
-  fact[digest(rank)] = mine.digest == 0 ? 0 : static_cast<double>(1 + mine.digest % (kExact - 1));
+  fact[digest(rank)] = folded(mine.digest);
   for (size_t parameter = 0; parameter < names_.size(); ++parameter)
     fact[used(static_cast<int64_t>(parameter))] = has_gradient[parameter];
   values.copy_(facts);
@@ -38,7 +44,7 @@ void StepFacts::write(const Contribution& mine, int rank, const std::vector<bool
 void StepFacts::report_change(const at::Tensor& values, int rank, ParameterChange found) const {
   if (values.select(0, change(rank)).item<double>() != 0) return;
   values.select(0, change(rank)).fill_(static_cast<double>(found.change));
-  values.select(0, change(rank) + 1).fill_(static_cast<double>(found.parameter));
+  values.select(0, note(rank)).fill_(static_cast<double>(found.parameter));
 }
 
 void StepFacts::refuse_different_parameters(const double* fact) const {
@@ -47,7 +53,7 @@ void StepFacts::refuse_different_parameters(const double* fact) const {
     if (fact[digest(rank)] == 0) continue;
     if (first < 0) first = rank;
     if (fact[digest(rank)] == fact[digest(first)]) continue;
-    throw ErrorOfAllRanks(
+    throw OtherDigests(
         ErrorCode::invalid_argument, "parallel",
         fmt::format("the parameters or learning rates of rank {} are not those of rank {}: "
                     "something else than the optimizer's steps has changed them on one "
@@ -58,14 +64,25 @@ void StepFacts::refuse_different_parameters(const double* fact) const {
   }
 }
 
+// A rank without samples tells no number.
+bool StepFacts::writes_differ(const double* fact) const {
+  double first = 0;
+  for (int rank = 0; rank < world_size_; ++rank) {
+    if (fact[note(rank)] == 0) continue;
+    if (first != 0 && fact[note(rank)] != first) return true;
+    first = fact[note(rank)];
+  }
+  return false;
+}
+
 StepFacts::Summed StepFacts::read(const at::Tensor& values) const {
   const at::Tensor facts = values.to(at::kCPU, at::kDouble);
   const double* fact = facts.const_data_ptr<double>();
   for (int rank = 0; rank < world_size_; ++rank)
     if (const auto found = static_cast<Change>(std::lround(fact[change(rank)]));
         found != Change::none)
-      throw ErrorOfAllRanks(change_error(
-          rank, {found, static_cast<int>(std::lround(fact[change(rank) + 1]))}, names_));
+      throw ErrorOfAllRanks(
+          change_error(rank, {found, static_cast<int>(std::lround(fact[note(rank)]))}, names_));
   for (int rank = 1; rank < world_size_; ++rank)
     if (fact[groups(rank)] != fact[groups(0)])
       throw ErrorOfAllRanks(
@@ -88,6 +105,7 @@ StepFacts::Summed StepFacts::read(const at::Tensor& values) const {
   outcome.stop = fact[kStop] > 0;
   outcome.regroup = fact[kRegroup] > 0;
   outcome.nonfinite_gradients = fact[kBadGradients] > 0;
+  outcome.writes_differ = writes_differ(fact);
   for (int rank = 0; rank < world_size_; ++rank)
     if (fact[nonfinite(rank)] > 0) outcome.nonfinite_ranks.push_back(rank);
   for (size_t parameter = 0; parameter < names_.size(); ++parameter)

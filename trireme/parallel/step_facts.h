@@ -17,6 +17,12 @@ class ErrorOfAllRanks : public Error {
   using Error::Error;
 };
 
+// The ranks told different digests.
+class OtherDigests : public ErrorOfAllRanks {
+ public:
+  using ErrorOfAllRanks::ErrorOfAllRanks;
+};
+
 class StepFacts {
  public:
   StepFacts(int world_size, const std::vector<NamedTensor>& parameters)
@@ -52,11 +58,14 @@ class StepFacts {
   static constexpr int kLoss = 0, kSamples = 1, kOfKnownTotal = 2, kStop = 3, kRegroup = 4,
                        kBadGradients = 5, kFixed = 6;
   int nonfinite(int rank) const { return kFixed + rank; }
-  // The place of the rank's change; the changed parameter follows it.
+  // The place of the rank's change. A note follows it: the changed parameter, or without a change
+  // the number of writes.
   int change(int rank) const { return kFixed + world_size_ + 2 * rank; }
+  int note(int rank) const { return change(rank) + 1; }
   int groups(int rank) const { return kFixed + 3 * world_size_ + rank; }
   int digest(int rank) const { return kFixed + 4 * world_size_ + rank; }
   void refuse_different_parameters(const double* fact) const;
+  bool writes_differ(const double* fact) const;
   // The facts of parameters come last, so the place of one is the number of facts before it.
   int64_t used(int64_t parameter) const {
     return plan::facts_of_step(world_size_, static_cast<size_t>(parameter));

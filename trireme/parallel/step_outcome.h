@@ -24,6 +24,8 @@ struct Contribution {
   // A digest of the rank's learning rates and, now and then, its parameters before the step; 0:
   // not told. If the ranks that tell one tell different ones, all ranks throw.
   uint64_t digest = 0;
+  // How often this rank has written its parameters; 0: not told.
+  uint64_t writes = 0;
 };
 
 // The result of a step, the same on all replicas except for what this rank sent and updated and,
@@ -40,6 +42,8 @@ struct StepOutcome {
   // The gradient norm was NaN or infinite, and nothing was updated. Known only if the norm is
   // computed, or with compression.
   bool nonfinite_gradients = false;
+  // Some rank has written its parameters more or less often than others.
+  bool writes_differ = false;
   bool updated = false;
   std::vector<int> unused;  // Trainable parameters for which no replica had a gradient.
   // The engine fills in the next two: the operations of the step in which this rank took part, and

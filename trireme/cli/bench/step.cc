@@ -145,7 +145,8 @@ class WrittenTraining {
         ranks_(world.size()),
         optimizer_(
             OwnStepsOptions{.compression = {arguments.compression, arguments.compression_rank},
-                            .check_every = arguments.check_every},
+                            .check_every = arguments.check_every,
+                            .own_samples = true},
             world, work_.model.module, torch::optim::SGDOptions(1e-3).momentum(0.9)) {}
 
   StepOutcome step() {

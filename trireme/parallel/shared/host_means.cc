@@ -71,8 +71,10 @@ class HostMeans : public Exchange {
       add_up(facts.used,
              static_cast<double>(mine.total_samples) / static_cast<double>(outcome.samples));
     team_->barrier("means");
-    if (outcome.updated) find_nonfinite(outcome);
-    if (outcome.updated) take(facts.used, outcome);
+    if (outcome.updated) {
+      find_nonfinite(outcome);
+      take(facts.used, outcome);
+    }
     slots_->end_step();
     table_.next_step();
     return outcome;
@@ -182,8 +184,6 @@ class HostMeans : public Exchange {
     for (int rank = 0; rank < team_->size(); ++rank) {
       const StepTable::Head& head = table_.head(rank);
       if (head.nonfinite == StepTable::kNone) continue;
-      outcome.updated = false;
-      outcome.nonfinite_gradients = true;
       outcome.nonfinite_ranks = {static_cast<int>(head.nonfinite_rank)};
       outcome.nonfinite_parameter = static_cast<int>(head.nonfinite);
       return;

@@ -1,0 +1,89 @@
+#include <trireme/base/hash.h>
+#include <trireme/parallel/finite_gradient.h>
+#include <trireme/parallel/own_checks.h>
+#include <utility>
+
+namespace trireme {
+namespace {
+
+// A loop may write parameters between two backward() of a step, and write them back (Foret et al.
+// 2021, "Sharpness-Aware Minimization"). It does so a few times.
+constexpr int kWritesWithoutStep = 16;
+
+}  // namespace
+
+OwnChecks::OwnChecks(const std::vector<NamedTensor>& parameters, const OwnStepsOptions& options)
+    : parameters_(parameters), wants_finite_(options.stop_on_nan) {
+  if (!options.trains_apart) {
+    apart_ = TrainedApart::of_process();
+    apart_->know(parameters);
+  }
+  adopt_writes();
+}
+
+void OwnChecks::look_at(int parameter) {
+  if (!wants_finite_ || not_finite_ >= 0) return;
+  const at::Tensor& gradient = parameters_[static_cast<size_t>(parameter)].tensor.grad();
+  if (gradient.defined() && !is_finite_gradient(gradient)) not_finite_ = parameter;
+}
+
+ParameterChange OwnChecks::find(int64_t step) {
+  count_moves();
+  if (not_finite_ >= 0) return {Change::not_finite, std::exchange(not_finite_, -1)};
+  if (const auto found = apart_ ? apart_->find_change() : ParameterChange();
+      found.change != Change::none)
+    return found;
+  const uint64_t now = writes();
+  if (std::exchange(writes_before_, now) != now) ++written_without_step_;
+  if (written_without_step_ >= kWritesWithoutStep)
+    return {Change::past_engine, static_cast<int>(step)};
+  return {};
+}
+
+uint64_t OwnChecks::writes() const { return 1 + count_versions() - versions_ + moves_; }
+
+void OwnChecks::adopt_writes() {
+  versions_ = count_versions();
+  places_ = mix_of_places();
+  moves_ = 0;
+  writes_before_ = writes();
+}
+
+void OwnChecks::update(const std::function<void()>& own) {
+  const uint64_t before = count_versions();
+  own();
+  versions_ += count_versions() - before;
+}
+
+void OwnChecks::end_evaluation() {
+  written_without_step_ = 0;
+  writes_before_ = writes();
+}
+
+void OwnChecks::end_step() {
+  end_evaluation();
+  if (apart_) apart_->end_step();
+}
+
+uint64_t OwnChecks::count_versions() const {
+  uint64_t count = 0;
+  for (const auto& [name, tensor] : parameters_)
+    if (!tensor.is_inference())
+      count += tensor.unsafeGetTensorImpl()->version_counter().current_version();
+  return count;
+}
+
+// torch::load() gives a parameter other memory, and does not count as a write.
+uint64_t OwnChecks::mix_of_places() const {
+  uint64_t mix = 0;
+  for (const auto& [name, tensor] : parameters_)
+    if (tensor.has_storage())
+      mix = mix64(mix, reinterpret_cast<uintptr_t>(tensor.storage().data()));
+  return mix;
+}
+
+void OwnChecks::count_moves() {
+  if (const uint64_t now = mix_of_places(); std::exchange(places_, now) != now) ++moves_;
+}
+
+}  // namespace trireme

@@ -1,0 +1,51 @@
+// What an engine of a loop as it stands looks for on its own rank: gradients that are NaN, writes
+// into parameters past the optimizer, and tensors that are trained without an engine.
+#pragma once
+#include <trireme/parallel/own_steps.h>
+#include <trireme/parallel/parameter_changes.h>
+#include <trireme/parallel/trained_apart.h>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+namespace trireme {
+
+// The thread of the loop uses it, except look_at().
+class OwnChecks {
+ public:
+  // `parameters` outlive the object.
+  OwnChecks(const std::vector<NamedTensor>& parameters, const OwnStepsOptions& options);
+
+  // Runs in backward, when the gradient of a parameter has been accumulated.
+  void look_at(int parameter);
+  bool wants_finite() const { return wants_finite_; }
+  bool saw_all_finite() const { return not_finite_ < 0; }
+  // Before the gradients of all ranks are put together.
+  ParameterChange find(int64_t step);
+
+  // How often parameters were written since adopt_writes(), but for the optimizer's own steps:
+  // the same on all ranks unless one of them has written its own. Never 0.
+  uint64_t writes() const;
+  void adopt_writes();
+  // Runs the optimizer's own step.
+  void update(const std::function<void()>& own);
+  void end_step();        // Another step begins,
+  void end_evaluation();  // or another evaluation of its closure.
+
+ private:
+  uint64_t count_versions() const;
+  uint64_t mix_of_places() const;
+  void count_moves();
+
+  const std::vector<NamedTensor>& parameters_;
+  const bool wants_finite_;
+  int not_finite_ = -1;  // The first parameter whose gradient is not.
+  uint64_t versions_ = 0, places_ = 0, moves_ = 0;
+  // For the loop that never calls step().
+  uint64_t writes_before_ = 1;
+  int written_without_step_ = 0;
+  std::shared_ptr<TrainedApart> apart_;  // Null if the loop may train other tensors.
+};
+
+}  // namespace trireme

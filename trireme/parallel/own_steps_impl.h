@@ -1,0 +1,371 @@
+// The parts of an OwnSteps in a world of several processes. Included by its sources alone.
+#pragma once
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/graph_task.h>
+#include <torch/nn/module.h>
+#include <torch/optim/optimizer.h>
+
+#include <fmt/format.h>
+
+#include <trireme/base/error.h>
+#include <trireme/base/error_parts.h>
+#include <trireme/base/hash.h>
+#include <trireme/comm/at_the_end.h>
+#include <trireme/parallel/backward_end.h>
+#include <trireme/parallel/data_parallel_impl.h>
+#include <trireme/parallel/gradient_watch.h>
+#include <trireme/parallel/own_checks.h>
+#include <trireme/parallel/own_differences.h>
+#include <trireme/parallel/own_steps.h>
+#include <trireme/parallel/step_facts.h>
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+namespace trireme {
+
+struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
+  static constexpr int64_t kBackward = 0, kClosure = 1, kStep = 2;  // In LoopTurns.
+
+  const std::shared_ptr<World::OwnLoop> loop;
+  torch::optim::Optimizer& optimizer;
+  const int64_t check_every;
+  const bool own_samples;
+  const int number;  // Among the engines of this process.
+  DataParallel::Impl engine;
+  OwnChecks checks;
+  std::unique_ptr<GradientWatch> watch;
+  const std::shared_ptr<const void> teller;  // OwnLoop::end_step() knows the engine by it.
+  const int64_t part;                        // The engine's number in LoopTurns.
+  std::shared_ptr<const std::function<void()>> before_leave;
+  std::shared_ptr<const std::function<void(int64_t, int64_t)>> before_batch;
+  int quiet = 0;               // The no_sync() objects that live.
+  int reached_by = -1;         // The last backward that reached this engine.
+  bool is_under_way = false;   // That one has not come to its end.
+  bool has_means = false;      // Since the last step a backward has left means.
+  bool has_own_alone = false;  // A backward under no_sync() has left what no other rank knows.
+  bool knows_samples = false;  // The ranks know whether they read the same samples.
+  int64_t steps = 0;
+  int64_t alike_in = 0;  // The last step in which the ranks' parameters were found alike.
+
+  Impl(World& the_world, std::shared_ptr<torch::nn::Module> module,
+       torch::optim::Optimizer& the_optimizer, const OwnStepsOptions& options, int the_number,
+       std::shared_ptr<const void> the_teller, int64_t the_part)
+      : loop(the_world.own_loop()),
+        optimizer(the_optimizer),
+        check_every(options.check_every),
+        own_samples(options.own_samples),
+        number(the_number),
+        engine(the_world.make_groups(1)[0], module,
+               UpdatedTensors(*module, {std::shared_ptr<void>(), &optimizer}),
+               engine_options(options)),
+        checks(engine.parameters, options),
+        teller(std::move(the_teller)),
+        part(the_part) {}
+
+  DataParallelOptions engine_options(const OwnStepsOptions& options) {
+    return {.buckets = options.buckets, .compression = options.compression, .weight = [this] {
+              return loop->has_joined ? 0 : loop->weight();
+            }};
+  }
+
+  int rank() const { return engine.group->rank(); }
+
+  void begin() {
+    std::vector<at::Tensor> tensors;
+    for (const auto& [name, tensor] : engine.parameters) tensors.push_back(tensor);
+    watch = std::make_unique<GradientWatch>(tensors, [this](int parameter) { reach(parameter); });
+    watch->arm(true);
+    expect_backward();
+    before_leave = std::make_shared<const std::function<void()>>([this] { tell_at_the_end(); });
+    loop->before_leave.emplace_back(before_leave);
+    before_batch = std::make_shared<const std::function<void(int64_t, int64_t)>>(
+        [this](int64_t samples, int64_t of_all) { weigh_own_sum(samples, of_all); });
+    loop->before_batch.emplace_back(before_batch);
+    draw_other_numbers();
+  }
+
+  // Ranks without batches learn only at the end of a backward that it has begun.
+  void expect_backward() { engine.exchange->expect_backward(quiet == 0 && !loop->turns); }
+
+  // A sum under no_sync() has the weights of its batches: the next batch may have another one, by
+  // which the whole sum will be multiplied.
+  void weigh_own_sum(int64_t samples, int64_t of_all) const {
+    if (!has_own_alone || samples == 0) return;
+    const double factor = loop->weight() / loop->weight_of(samples, of_all);
+    if (factor == 1) return;
+    const at::NoGradGuard no_grad;
+    for (const auto& [name, tensor] : engine.parameters)
+      if (tensor.grad().defined()) tensor.mutable_grad().mul_(factor);
+  }
+
+  // Dropout and noise differ on every rank. Rank 0 draws what a process alone would draw.
+  void draw_other_numbers() const {
+    if (rank() == 0) return;
+    draw_other_numbers_from(at::detail::getDefaultCPUGenerator());
+    if (!engine.device.is_cpu())
+      draw_other_numbers_from(at::globalContext().defaultGenerator(engine.device));
+  }
+  void draw_other_numbers_from(at::Generator generator) const {
+    const std::lock_guard lock(generator.mutex());
+    generator.set_current_seed(mix64(generator.current_seed(), static_cast<uint64_t>(rank()),
+                                     static_cast<uint64_t>(number)));
+  }
+
+  // Runs in backward, when a gradient has been accumulated.
+  void reach(int parameter) {
+    const int task = torch::autograd::get_current_graph_task_id();
+    const bool is_first = std::exchange(reached_by, task) != task;
+    // A device would have to be waited for at each gradient. Most losses that are NaN show in the
+    // first one.
+    if (!looks_at_means() && (is_first || engine.device.is_cpu())) checks.look_at(parameter);
+    if (!is_first) return;
+    if (std::exchange(is_under_way, true) && engine.plan.follows_ready_order && quiet == 0 &&
+        !loop->turns)
+      throw Error(ErrorCode::aborted, "parallel",
+                  fmt::format("rank {}, step {}: the backward() before ended by an error, when "
+                              "gradients of it had been sent: the ranks cannot go on",
+                              rank(), steps + 1),
+                  "let the error end the process, or compute what may fail before backward()");
+    loop->enter(Phase::backward);
+    at_end_of_backward(number, [weak = weak_from_this()] {
+      if (const auto self = weak.lock()) self->finish_backward();
+    });
+  }
+
+  // That exchange finds values that are not finite at no cost, as it adds up.
+  bool looks_at_means() const { return engine.plan.exchange == plan::ExchangeKind::host_means; }
+
+  void finish_backward() {
+    is_under_way = false;
+    if (quiet > 0) {
+      has_own_alone = true;
+      return;
+    }
+    reduce();
+    has_means = true;
+    has_own_alone = false;
+  }
+
+  Contribution contribution() {
+    Contribution mine;
+    const bool is_known = loop->of_all > 0;
+    mine.samples = loop->has_joined ? 0 : is_known ? loop->samples : 1;
+    mine.total_samples = is_known ? loop->of_all : engine.group->size();
+    mine.groups = engine.hash_of_groups();
+    return mine;
+  }
+
+  StepOutcome reduce() {
+    loop->require_not_left("backward()");
+    loop->begin(part, kBackward);
+    const bool has_joined = loop->has_joined;
+    Contribution mine = contribution();
+    mine.wants_regroup = loop->world->regroup_wanted();
+    mine.wants_stop = loop->wants_stop && loop->wants_stop();
+    mine.change = engine.forms.find_change();
+    if (!has_joined) {
+      const ParameterChange found = checks.find(steps + 1);
+      if (mine.change.change == Change::none) mine.change = found;
+      if (check_every > 0) {
+        mine.digest = digest_now();
+        mine.writes = checks.writes();
+      }
+    }
+    const bool compares_now = is_digest_due();
+    const int64_t samples = knows_samples ? 0 : digest_of_samples();
+    const auto graphs = gradients_with_graphs();
+    loop->enter(Phase::exchange);
+    StepOutcome outcome = means(mine);
+    if (compares_now) alike_in = steps + 1;
+    if (outcome.writes_differ) compare_what_was_written();
+    if (!std::exchange(knows_samples, true)) refuse_same_samples(*engine.group, place(), samples);
+    loop->regroup = loop->regroup || outcome.regroup;
+    loop->stop = loop->stop || outcome.stop;
+    loop->enter(Phase::optimizer);
+    keep_graphs(graphs);
+    expect_backward();
+    return outcome;
+  }
+
+  OwnPlace place() const { return {number, steps, loop->has_joined, alike_in}; }
+
+  // Not every difference is a mistake: rank 0 may have loaded weights that sync() gave to the
+  // others, or evaluated with other weights and put its own back.
+  void compare_what_was_written() {
+    refuse_other_parameters(*engine.group, place(), engine.parameters);
+    checks.adopt_writes();
+    alike_in = steps + 1;
+  }
+
+  // One of the first gradients, before they become means. 0: the samples are shared.
+  int64_t digest_of_samples() const {
+    if (number > 0 || loop->of_all > 0 || loop->has_joined || own_samples) return 0;
+    std::vector<NamedTensor> gradients;
+    for (const auto& [name, tensor] : engine.parameters)
+      if (const at::Tensor& gradient = tensor.grad(); gradient.defined() && !gradient.is_sparse())
+        gradients.push_back({name, gradient});
+    return gradients.empty() ? 0 : static_cast<int64_t>(digest_of(gradients));
+  }
+
+  StepOutcome means(const Contribution& mine) {
+    try {
+      const StepOutcome outcome = engine.exchange->leave_means(mine);
+      if (outcome.nonfinite_parameter >= 0 && checks.wants_finite())
+        throw ErrorOfAllRanks(change_error(outcome.nonfinite_ranks.front(),
+                                           {Change::not_finite, outcome.nonfinite_parameter},
+                                           names_of(engine.parameters)));
+      return outcome;
+    } catch (const ErrorOfAllRanks& error) {
+      refuse_differences(*engine.group, place(), facts());
+      if (dynamic_cast<const OtherDigests*>(&error))
+        refuse_other_parameters(*engine.group, place(), engine.parameters);
+      const auto [what, remedy] = parts_of(error);
+      const std::string step = fmt::format("step {}: ", steps + 1);
+      if (what.find(step) != std::string::npos) throw;
+      throw ErrorOfAllRanks(error.code(), "parallel", step + what, remedy);
+    }
+  }
+
+  std::vector<OwnFact> facts() const {
+    return facts_of(loop->of_all, *engine.module, optimizer, engine.parameters);
+  }
+
+  // With create_graph a gradient is itself a function of the parameters, and so is the mean: its
+  // derivative on this rank is that of this rank's gradient.
+  std::vector<std::pair<size_t, at::Tensor>> gradients_with_graphs() const {
+    std::vector<std::pair<size_t, at::Tensor>> found;
+    for (size_t p = 0; p < engine.parameters.size(); ++p)
+      if (const at::Tensor& gradient = engine.parameters[p].tensor.grad();
+          gradient.defined() && gradient.requires_grad())
+        found.emplace_back(p, gradient);
+    return found;
+  }
+  void keep_graphs(const std::vector<std::pair<size_t, at::Tensor>>& graphs) const {
+    const at::AutoGradMode with_graph(true);
+    for (const auto& [p, own] : graphs) {
+      at::Tensor& mean = engine.parameters[p].tensor.mutable_grad();
+      if (mean.defined()) mean = mean + (own - own.detach());
+    }
+  }
+
+  // That of the number of steps and of the facts, and in some steps of the parameters. It is not
+  // 0.
+  uint64_t digest_now() const {
+    uint64_t value = mix64(1, static_cast<uint64_t>(steps));
+    for (const OwnFact& fact : facts()) value = mix64(value, fact.value);
+    return std::max<uint64_t>(
+        1, is_digest_due() ? mix64(value, digest_of(engine.parameters)) : value);
+  }
+  bool is_digest_due() const {
+    return check_every > 0 && !has_means && (steps < 2 || steps % check_every == 0);
+  }
+  void tell_at_the_end() const {
+    if (check_every == 0) return;
+    comm::ParametersAtTheEnd own{.digests = {}, .steps = steps, .alike_in = alike_in};
+    for (const NamedTensor& each : engine.parameters)
+      own.digests.emplace_back(each.name, static_cast<int64_t>(digest_of({each})));
+    loop->facts_at_the_end[fmt::format("optimizer {}", number)] = own.to_text();
+  }
+
+  at::Tensor step_with(const Closure& closure, const std::function<at::Tensor(Closure)>& own) {
+    at::Tensor first;
+    const Closure of_all = [&] {
+      checks.end_evaluation();
+      has_means = false;  // Each evaluation has a backward() of its own.
+      const at::Tensor loss = closure();
+      const ParameterChange found = find_refusal();
+      if (found.change != Change::none) refuse_on_all(found);
+      loop->begin(part, kClosure);
+      return mean_of(loss.item<double>(), loop->weight()).to(loss.device(), loss.scalar_type());
+    };
+    checks.update([&] { first = own(of_all); });
+    end_step();
+    return first;
+  }
+
+  // COLLECTIVE. All ranks decide by the same loss.
+  at::Tensor mean_of(double loss, double weight) const {
+    const at::NoGradGuard no_grad;
+    at::Tensor sums = at::tensor({loss * weight, weight}, at::kDouble);
+    engine.group->all_reduce(sums);
+    return sums[0] / sums[1];
+  }
+
+  // The reason why this rank cannot update.
+  ParameterChange find_refusal() const {
+    const ParameterChange form = engine.forms.find_new_form();
+    if (form.change != Change::none) return form;
+    if (has_own_alone) return {Change::own_alone, static_cast<int>(steps + 1)};
+    if (!has_means) return {Change::no_backward, static_cast<int>(steps + 1)};
+    return {};
+  }
+
+  // The others wait in a backward() that has not reached this rank's parameters: it was left out,
+  // or another type or device has cut the parameters off. Or they come to the next one, if this
+  // rank has had the means of this step. So all ranks learn of it there.
+  [[noreturn]] void refuse_on_all(ParameterChange found) {
+    forget_gradients();
+    Contribution mine = contribution();
+    mine.change = found;
+    if (std::exchange(has_means, false)) {
+      ++steps;
+      loop->begin(part, kStep);
+    }
+    loop->begin(part, kBackward);
+    try {
+      means(mine);
+    } catch (const ErrorOfAllRanks&) {
+      throw;
+    } catch (const Error&) {  // The others were somewhere else.
+    }
+    throw change_error(rank(), found, names_of(engine.state.parameters));
+  }
+
+  void update(const std::function<at::Tensor(Closure)>& own) {
+    const ParameterChange found = find_refusal();
+    if (found.change != Change::none) refuse_on_all(found);
+    tell_unused();
+    checks.update([&] {
+      if (engine.own_update) {
+        std::vector<int> all(engine.parameters.size());
+        std::iota(all.begin(), all.end(), 0);
+        fused::update_alone(*engine.own_update, engine.parameters, all);
+      } else {
+        own(nullptr);
+      }
+    });
+    end_step();
+  }
+
+  void end_step() {
+    ++steps;
+    has_means = false;
+    checks.end_step();
+  }
+
+  void tell_unused() {
+    if (engine.told_unused) return;
+    StepOutcome outcome;
+    outcome.updated = true;
+    for (size_t p = 0; p < engine.parameters.size(); ++p)
+      if (const at::Tensor& tensor = engine.parameters[p].tensor;
+          tensor.requires_grad() && !tensor.grad().defined())
+        outcome.unused.push_back(static_cast<int>(p));
+    engine.tell_unused(outcome);
+  }
+
+  void forget_gradients() {
+    for (const auto& [name, tensor] : engine.parameters) tensor.mutable_grad().reset();
+  }
+
+  // own_joins.cc: ranks without batches.
+  void answer(int64_t what);  // Takes part without a batch.
+  void join();
+  int last_to_come() const;
+  void take_state_of(int root);
+};
+
+}  // namespace trireme
