@@ -38,6 +38,9 @@ class State:
             for parameter in group["params"]:
                 if parameter not in self._names:
                     raise ValueError("the optimizer has a parameter that is not of the model")
+        for replica in world._living:
+            if replica.model is model and replica._checks.optimizer is None:
+                replica.follow(optimizer)
         self._handle = ctypes.c_void_p()
         check(library().trireme_state_new(
             world._handle, None if folder is None else str(folder).encode(), every,

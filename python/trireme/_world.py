@@ -2,7 +2,9 @@
 
 import ctypes
 import sys
+import weakref
 
+from ._checks import Checks, Updates
 from ._library import DISMISSED, Error, check, free, library, pointers_to, view_of
 
 _OPS = {"sum": 0, "mean": 1, "max": 2, "min": 3}
@@ -15,6 +17,7 @@ class World:
         self._handle = ctypes.c_void_p()
         self._replicas = 0
         self._backward, self._reached = None, {}
+        self._living, self._updates = weakref.WeakSet(), Updates()
         check(library().trireme_world_join(ctypes.byref(self._handle)))
 
     @property
@@ -53,7 +56,8 @@ class World:
         check(library().trireme_barrier(self._handle))
 
     def leave(self):
-        """Says goodbye. Without it the others take this process for lost."""
+        """COLLECTIVE. Says goodbye. Without it the others take this process for lost. The ranks
+        compare their parameters a last time; there are no steps behind it."""
         check(library().trireme_world_leave(self._handle))
 
     def __del__(self):
@@ -81,6 +85,7 @@ class World:
 def join():
     """Finds this process's place in its job, and meets the others. Ends the process with exit code
     0 if an elastic job needs no further worker."""
+    _end_with_codes_of_errors()
     try:
         return World()
     except Error as error:
@@ -93,20 +98,30 @@ def join():
 class Replica:
     """Makes the gradients of a model those of the mean over all ranks. distribute() makes it."""
 
-    def __init__(self, world, model, overlap):
+    def __init__(self, world, model, overlap, check_every, nonfinite):
+        if nonfinite not in ("error", "skip", "keep"):
+            raise ValueError(f"nonfinite={nonfinite!r}; try: 'error', 'skip' or 'keep'")
         self.world, self.samples, self.overlap = world, 1, overlap
+        self.nonfinite_rank = None  # With "skip" or "keep": the rank with such a gradient.
+        self._nonfinite = nonfinite
         self._quiet, self._handed_over = False, None
+        # Since the last step of the optimizer, if it is known: what backward() has left.
+        self._has_means = self._has_own_alone = False
         self._number, world._replicas = world._replicas, world._replicas + 1
         named = [(name, parameter) for name, parameter in model.named_parameters()
                  if parameter.requires_grad]
         self._parameters = [parameter for _, parameter in named]
-        # The library has their addresses as long as it has this replica.
-        self._memory = [parameter.detach() for parameter in self._parameters]
+        # A gradient has the form of its parameter, and each step another place.
+        self._views = [view_of(parameter.detach()) for parameter in self._parameters]
         names = (ctypes.c_char_p * len(named))(*[name.encode() for name, _ in named])
         self._handle = ctypes.c_void_p()
         check(library().trireme_gradients_new(
-            world._handle, pointers_to([view_of(tensor) for tensor in self._memory]), names,
-            len(named), ctypes.byref(self._handle)))
+            world._handle, pointers_to(self._views), names, len(named),
+            ctypes.byref(self._handle)))
+        self._checks = Checks(self._handle, model, named, world._living)
+        world._living.add(self)
+        check(library().trireme_gradients_check_every(self._handle, check_every))
+        check(library().trireme_gradients_skip_nonfinite(self._handle, nonfinite != "error"))
         if not world.is_elastic:  # There newcomers join in; State gives them the buffers.
             for buffer in model.buffers():
                 world.broadcast(buffer)
@@ -125,8 +140,20 @@ class Replica:
         exchange through memory, and do it at the end."""
         return library().trireme_gradients_sent_early(self._handle)
 
+    @property
+    def model(self):
+        return self._checks.model
+
+    def follow(self, optimizer):
+        """From now on the ranks compare the optimizer's options, and step() needs a backward()."""
+        self._checks.follow(optimizer)
+        self.world._updates.follow(optimizer, self)
+
     def _ready(self, index, parameter):
-        if self._quiet or self.world.size == 1:
+        if self.world.size == 1:
+            return
+        if self._quiet:
+            self._has_own_alone = True
             return
         if self.world._end_with_backward(self):
             self._handed_over = None
@@ -135,12 +162,17 @@ class Replica:
 
     def _hand_over(self, index, gradient):
         if self._handed_over is None:
+            self._checks.before_step()
             check(library().trireme_gradients_begin(self._handle, self.samples))
             self._handed_over = {}
         if not gradient.is_contiguous():
             gradient = self._parameters[index].grad = gradient.contiguous()
-        check(library().trireme_gradients_ready(self._handle, index,
-                                                ctypes.byref(view_of(gradient))))
+        view = self._views[index]
+        if gradient.dtype is self._parameters[index].dtype:
+            view.data = gradient.data_ptr()
+        else:
+            view = view_of(gradient)  # It is refused.
+        check(library().trireme_gradients_ready(self._handle, index, ctypes.byref(view)))
         self._handed_over[index] = gradient
 
     def _finish(self):
@@ -155,9 +187,17 @@ class Replica:
                 self._hand_over(index, gradient)
         check(library().trireme_gradients_finish(self._handle))
         self._handed_over = None
+        self._has_means, self._has_own_alone = True, False
         for index, gradient in missing.items():
             if gradient.any():
                 self._parameters[index].grad = gradient.detach()
+        self._checks.behind_step(missing.keys())
+        if self._nonfinite != "error":
+            rank = library().trireme_gradients_nonfinite_rank(self._handle)
+            self.nonfinite_rank = rank if rank >= 0 else None
+            if rank >= 0 and self._nonfinite == "skip":
+                for parameter in self._parameters:
+                    parameter.grad = None
 
     def no_sync(self):
         """`with replica.no_sync():` backward() adds to this rank's gradients alone."""
@@ -176,10 +216,36 @@ class Replica:
         free("trireme_gradients_free", getattr(self, "_handle", None))
 
 
-def distribute(world, model, overlap=True):
+def distribute(world, model, overlap=True, optimizer=None, check_every=64, nonfinite="error"):
     """COLLECTIVE. Gives all ranks rank 0's parameters and buffers. From now on every .grad is the
     mean over all ranks at the end of backward(). Set `samples` of the result if the ranks'
     shares of a batch differ: gradients then count by them. Gradients travel while backward
     computes others; with overlap=False they travel at its end, as those of a parameter must that
-    gets several gradients in one backward."""
-    return Replica(world, model, overlap)
+    gets several gradients in one backward.
+
+    A mistake of one rank raises an Error on all ranks, which names rank and step
+    (docs/languages.md). The ranks compare a digest of their parameters in the first two steps, in
+    each `check_every`-th step, and in leave(); 0: never. With `optimizer`, or follow() of the
+    result, they also compare its options in each step. A gradient that is NaN or infinite is an
+    error. With nonfinite="skip" every .grad is None then, so that the optimizer updates nothing,
+    and `nonfinite_rank` of the result names the rank; with "keep" the gradients stay as they are,
+    for a torch.amp.GradScaler."""
+    replica = Replica(world, model, overlap, check_every, nonfinite)
+    if optimizer is not None:
+        replica.follow(optimizer)
+    return replica
+
+
+def _end_with_codes_of_errors():
+    """An Error that nothing catches ends the process with its exit code."""
+    before = sys.excepthook
+    if getattr(before, "is_of_trireme", False) or hasattr(sys, "ps1"):
+        return
+
+    def hook(kind, error, trace):
+        before(kind, error, trace)
+        if isinstance(error, Error):
+            raise SystemExit(error.exit_code)
+
+    hook.is_of_trireme = True
+    sys.excepthook = hook

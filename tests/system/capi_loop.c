@@ -84,8 +84,8 @@ static int hand_over_in_any_order(void) {
   if (!code && rank == 0)
     printf("%d buckets, %d early\n", (int)trireme_gradients_buckets(gradients),
            (int)trireme_gradients_sent_early(gradients));
-  for (int p = 0; p < kParameters; ++p) free(memory[p]);
   trireme_gradients_free(gradients);
+  for (int p = 0; p < kParameters; ++p) free(memory[p]);
   if (!code) code = failed(trireme_world_leave(world));
   trireme_world_free(world);
   return code;

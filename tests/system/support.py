@@ -78,6 +78,21 @@ class SystemTest(unittest.TestCase):
             self.fail(f"still running after {timeout} s: {' '.join(map(str, words))}")
         return process.returncode, out, err
 
+    def run_each(self, jobs, at_once=4, timeout=60, **options):
+        """Runs jobs, a few at once; gives (job, exit code, standard output, standard error) of
+        each. A job is a name or a tuple, and `jobs` has its words."""
+        waiting, running = list(jobs.items()), []
+        while waiting or running:
+            while waiting and len(running) < at_once:
+                job, words = waiting.pop(0)
+                running.append((job, self.start(*words, **options)))
+            job, process = running.pop(0)
+            try:
+                out, err = process.communicate(timeout=timeout)
+            except subprocess.TimeoutExpired:
+                self.fail(f"still running after {timeout} s: {job}")
+            yield job, process.returncode, out, err
+
     def train(self, *words, name="run", config=DIGITS, timeout=90, **options):
         """Runs a training that must succeed; returns its report."""
         report = self.folder / f"{name}.json"

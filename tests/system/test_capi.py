@@ -1,6 +1,7 @@
 """Training from plain C, through the library for other languages."""
 
 import json
+import re
 import subprocess
 import unittest
 
@@ -8,6 +9,7 @@ from support import BIN, TRIREME, SystemTest, environment
 
 LOOP = BIN / "capi_loop"
 ELASTIC_LOOP = BIN / "capi_elastic"
+MISTAKES = BIN / "capi_mistakes"
 
 
 class PlainC(SystemTest):
@@ -96,6 +98,59 @@ class PlainC(SystemTest):
         self.assertIn("step-000000020: whole (all hashes match)", out)
         self.assert_same_end(self.elastic(folder, workers=3, elastic=None),
                              self.elastic("-", workers=1))
+
+    def run_mistakes(self, mistakes):
+        """`mistakes` are (name, numbers of processes, words of the programme)."""
+        return self.run_each({
+            (name, count, *words): (*((TRIREME, "launch", "--workers", count, "--")
+                                      if count > 1 else ()), MISTAKES, name, *words)
+            for name, counts, *words in mistakes for count in counts})
+
+    def test_all_ranks_name_the_mistake_of_one(self):
+        differs = "rank {last}, step {step}: its {what} is not that of ranks? 0"
+        written = "step {step}: the parameter 'offset' of rank {last} is not that of ranks? 0"
+        sentences = {
+            ("written", (2, 3)): written.format(last="{last}", step=2),
+            ("other_values", (2, 3)): written.format(last="{last}", step=3),
+            ("other_values", (3,), "apart"): written.format(last="{last}", step=3),
+            ("rate", (2, 3)): differs.format(last="{last}", step=3, what="learning rate"),
+            ("fact", (2,)): differs.format(last="{last}", step=3, what="list of stated facts"),
+            ("share", (2,)): differs.format(last="{last}", step=3,
+                                            what="size of the global batch"),
+            ("every", (2,)): differs.format(last="{last}", step=1,
+                                            what="number of steps between checks"),
+            ("shape", (1, 2)): r"rank {last}, step 3: parameter offset is Double \[2\] now",
+            ("type", (3,), "apart"): r"rank {last}, step 3: parameter offset is Float \[1\] now",
+            ("samples", (1, 2, 3)): "rank {last}, step 3: 0 samples",
+            ("samples", (3,), "apart"): "rank {last}, step 3: 0 samples",
+            ("finish", (1, 2)): "rank {last}, step 3: no step has begun",
+            ("refused", (2,)): "rank {last}, step 3: no wind",
+            ("behind_leave", (1, 2)): r"a step of all ranks behind World::leave\(\), step 6",
+            ("written_late", (2,)): "at leave.., the parameter 'offset' of gradients 0",
+            ("freed", (2,)): "at leave.., the parameter 'offset' of gradients 0",
+            ("left", (3,)): "worker 2.* leaving of step 4",
+            ("alone", (2,)): "worker 1.* all_reduce",
+            ("nan", (1, 2, 3)): "step 3: the gradient of offset is NaN or infinite on rank {last}",
+            ("infinite", (3,), "apart"):
+                "step 3: the gradient of slope is NaN or infinite on rank {last}"}
+        sentence_of = {(name, count, *words): sentence
+                       for (name, counts, *words), sentence in sentences.items()
+                       for count in counts}
+        for job, code, out, err in self.run_mistakes(sentences):
+            with self.subTest(job):
+                self.assertEqual(code, 1 if job[0] in ("nan", "infinite") else 2, out + err)
+                sentence = sentence_of[job].replace("{last}", str(job[1] - 1))
+                told = re.findall(rf"^(?:\[\d\] )?\[\w+\] .*{sentence}.*; try:", err, re.M)
+                self.assertEqual(len(told), job[1], err)
+
+    def test_what_all_ranks_do_alike_is_no_mistake(self):
+        ends = {("none", 2): "1.0 -1.0\n", ("together", 2): "4.7 -1.0\n",
+                ("moved", 2): "1.0 -1.0\n", ("unchecked", 2): "1.0 -1.0\n",
+                ("skipped", 1): "1.1 -0.9\n", ("skipped", 2): "1.1 -0.9\n"}
+        for job, code, out, err in self.run_mistakes([(name, (count,)) for name, count in ends]):
+            with self.subTest(job):
+                self.assertEqual((code, out.replace("[0] ", "")), (0, ends[job]), err)
+                self.assertEqual("NaN or infinite" in err, job[0] == "skipped", err)
 
     def test_it_shows_its_own_functions_alone(self):
         names = subprocess.run(["nm", "-D", "--defined-only", BIN.parent / "lib/libtrireme_c.so"],

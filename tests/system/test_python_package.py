@@ -1,6 +1,7 @@
 """Training from Python, through the package over the library for other languages."""
 
 import json
+import re
 import sys
 import unittest
 
@@ -8,6 +9,7 @@ from support import BIN, ROOT, TRIREME, SystemTest, environment
 
 PYTHON_LOOP = ROOT / "tests" / "system" / "python_loop.py"
 PYTHON_ELASTIC = ROOT / "tests" / "system" / "python_elastic.py"
+PYTHON_MISTAKES = ROOT / "tests" / "system" / "python_mistakes.py"
 PACKAGE = {"PYTHONPATH": str(ROOT / "python"), "TRIREME_LIB": str(BIN.parent / "lib"),
            "TRIREME_BIN": str(BIN), "OMP_NUM_THREADS": "1"}
 
@@ -51,6 +53,51 @@ class PythonPackage(SystemTest):
         self.assertEqual((stopped["stopped"], stopped["step"], stopped["ranks"]), (True, 18, 2))
         continued = self.elastic(*loop)
         self.assertEqual((continued["step"], continued["samples"]), (24, 288))
+
+    def errors_of(self, count, code, *words):
+        """The lines of an error that the ranks of a job print. It ends with `code`."""
+        found, out, err = self.run_to_end(
+            TRIREME, "launch", "--workers", count, "--", sys.executable, PYTHON_MISTAKES, *words,
+            timeout=100, env=environment(**PACKAGE))
+        self.assertEqual(found, code, out + err)
+        return [line for line in (out + err).splitlines()
+                if re.search(r": \[(capi|parallel|comm|membership)\] ", line)]
+
+    def assert_all_ranks_say(self, lines, count, sentence):
+        self.assertEqual(sum(bool(re.search(sentence + ".*; try:", line)) for line in lines), count,
+                         f"{sentence}\n" + "\n".join(lines))
+
+    def test_all_ranks_name_the_mistake_of_one(self):
+        differs = "rank {last}, step 3: its %s is not that of ranks? 0"
+        sentences = {
+            "rate": differs % "learning rate",
+            "momentum": differs % "momentum",
+            "eval": differs % r"choice of train\(\) or eval\(\)",
+            "frozen": differs % "choice of frozen parameters",
+            "other_values":
+                "step 3: the parameter 'output.bias' of rank {last} is not that of ranks? 0",
+            "type": r"rank {last}, step 3: parameter hidden.weight is float64 \[8, 4\] on cpu now",
+            "shape": r"rank {last}, step 3: parameter output.bias is float32 \[1\]",
+            "replaced": "rank {last}, step 4: parameter output.weight was registered",
+            "nan": "step 3: the gradient of .* is NaN or infinite on rank {last}",
+            "no_sync": r"rank {last}, step 3: optimizer.step\(\) after a backward\(\) under",
+            "no_backward": r"rank {last}, step 3: optimizer.step\(\) without a backward\(\)"}
+        for count, *words in ((2,), (3, "apart")):
+            lines = self.errors_of(count, 2, *words, *sentences, "written")
+            for mistake, sentence in sentences.items():
+                self.assert_all_ranks_say(lines, count, f"{mistake}: .*"
+                                          + sentence.replace("{last}", str(count - 1)))
+            self.assert_all_ranks_say(lines, count,
+                                      "Error: .*at leave.., the parameter .* of gradients")
+
+    def test_a_rank_that_leaves_early_is_named(self):
+        lines = self.errors_of(2, 2, "left")
+        self.assert_all_ranks_say(lines, 2, "worker 1.* leaving of step 3")
+
+    def test_what_all_ranks_do_alike_is_no_mistake(self):
+        lines = self.errors_of(2, 2, "none", "moved", "loaded", "skipped", "kept", "behind_leave")
+        self.assert_all_ranks_say(lines, 2, r"of all ranks behind World::leave\(\)")
+        self.assertEqual(len(lines), 2, lines)
 
     def test_the_package_starts_and_reads_what_trireme_writes(self):
         run = self.folder / "run"

@@ -1,16 +1,19 @@
 // The exchange of gradients for other languages. Gradients travel in the buckets of a plan, each
 // as soon as it is full if the group works in the background, and otherwise at the end of the step
-// (Li et al. 2020, "PyTorch Distributed", section 3.2.3). The samples of all ranks travel before
-// them, as float64, so that the sum of gradients is the mean: a sum over samples may be too large
-// for float16.
-#include <ATen/ops/full.h>
+// (Li et al. 2020, "PyTorch Distributed", section 3.2.3). The facts of the step travel before
+// them. With the samples of all ranks the sum of gradients is the mean: a sum over samples may be
+// too large for float16.
+#include <ATen/ops/isfinite.h>
 #include <ATen/ops/zeros.h>
 #include <fmt/ranges.h>
+#include <trireme/base/error_parts.h>
 #include <trireme/capi/handles.h>
+#include <trireme/capi/step_checks.h>
 #include <trireme/comm/dtype.h>
 #include <trireme/parallel/bucket_progress.h>
 #include <trireme/parallel/own_faults.h>
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <optional>
 
@@ -18,10 +21,20 @@ using trireme::Error;
 using trireme::Phase;
 using namespace trireme::capi;
 
+namespace {
+
+// A sum is quicker, and wrong only where it overflows.
+bool is_finite(const at::Tensor& flat) {
+  return std::isfinite(flat.sum().item<double>()) || at::isfinite(flat).all().item<bool>();
+}
+
+}  // namespace
+
 struct trireme_gradients : Bound {
   trireme_gradients(trireme_world& world, const trireme_tensor* const* parameters,
                     const char* const* names, int32_t count)
       : world_(world), everything_(world.bound) {
+    world.world.own_loop()->require_not_left("trireme_gradients_new");
     if (count < 1) throw refused(fmt::format("{} parameters", count), "1 or more");
     for (int i = 0; i < count; ++i) {
       const std::string name = names && names[i] ? names[i] : fmt::format("parameter {}", i);
@@ -35,6 +48,8 @@ struct trireme_gradients : Bound {
     }
     adopt(trireme::plan::plan_buckets(specs_, {}));
     trireme::listen_for_faults(world.world);
+    world.world.own_loop()->before_leave.emplace_back(before_leave_);
+    checks_.emplace(world.world.own_loop(), parameters_);
     bind();
     everything_->push_back(this);
   }
@@ -49,6 +64,7 @@ struct trireme_gradients : Bound {
           fmt::format("{}: {}", parameters_[i].name, form_of(parameters_[i].tensor));
     world_.world.agree("parameters", facts);
     group_ = world_.world.make_groups(1)[0];
+    checks_->bind(group_);
     for (const auto& [name, tensor] : parameters_) group_->broadcast(tensor, 0);
     // Newcomers of an elastic job know no order yet.
     knows_order_ = false;
@@ -56,35 +72,53 @@ struct trireme_gradients : Bound {
   }
   void unbind() override {
     drop_step();
+    checks_->unbind();
     group_.reset();
+  }
+
+  StepChecks& checks() { return *checks_; }
+
+  // Gives parameter `index` another place.
+  void hold(int32_t index, const trireme_tensor* tensor) {
+    auto& [name, held] = parameters_[at_index(index)];
+    const std::string
+        form = form_of(held),
+        remedy = fmt::format(
+            "what trireme_gradients_new was given, {}, or new gradients on all ranks", form);
+    at::Tensor now;
+    try {
+      now = view_of(tensor, "parameter " + name);
+    } catch (const Error& error) {
+      checks_->refuse(trireme::parts_of(error).what, remedy);
+    }
+    if (form_of(now) != form)
+      checks_->refuse(fmt::format("parameter {} is {} now", name, form_of(now)), remedy);
+    held = now;
+    checks_->compare_now();
   }
 
   void begin(int64_t samples) {
     if (!group_)
       throw refused("the world of these gradients has ended", "gradients of a world that lives");
-    if (in_step_ && total_)
+    if (in_step_ && checks_->has_sent())
       throw refused("the step before has begun to travel and was not finished",
                     "trireme_gradients_finish on all ranks");
     if (samples < 1)
-      throw refused(fmt::format("{} samples", samples), "the number in the mean, 1 or more");
-    // The step before is over, whatever the caller did since its gradients were finished.
+      checks_->refuse(fmt::format("{} samples", samples), "the number in the mean, 1 or more");
     trireme::OwnLoop& loop = *world_.world.own_loop();
-    if (std::exchange(finished_, false)) loop.end_step(teller_);
+    loop.require_not_left("a step");
+    end_finished_step();
     loop.enter(Phase::backward);
     drop_step();
     in_step_ = true;
     own_samples_ = samples;
-    samples_ = at::full({1}, static_cast<double>(samples), at::kDouble);
-    if (travels_early()) send_samples();
+    if (travels_early()) checks_->send(samples);
   }
 
   void ready(int32_t index, const trireme_tensor* tensor) {
     if (!in_step_)
       throw refused("a gradient is ready, and no step has begun", "trireme_gradients_begin");
-    if (index < 0 || static_cast<size_t>(index) >= parameters_.size())
-      throw refused(fmt::format("there is no parameter {}", index),
-                    fmt::format("0 to {}", parameters_.size() - 1));
-    const auto i = static_cast<size_t>(index);
+    const size_t i = at_index(index);
     if (progress_->is_ready(index))
       throw refused(
           fmt::format("the gradient of {} was handed over twice in one step", parameters_[i].name),
@@ -102,20 +136,27 @@ struct trireme_gradients : Bound {
   }
 
   void finish() {
-    if (!in_step_) throw refused("no step has begun", "trireme_gradients_begin");
+    if (!in_step_)
+      checks_->refuse("no step has begun, and one is to be finished", "trireme_gradients_begin");
     for (size_t i = 0; i < parameters_.size(); ++i)
       if (!progress_->is_ready(static_cast<int>(i)))
         throw refused(fmt::format("the gradient of {} is missing", parameters_[i].name),
                       "trireme_gradients_ready for every parameter; NULL counts as zero");
     world_.world.own_loop()->enter(Phase::exchange);
-    if (!total_) send_samples();
+    if (!checks_->has_sent()) checks_->send(own_samples_);
     const std::vector<int> order(progress_->order().begin(), progress_->order().end());
     early_ = works_.size();
     while (works_.size() < plan_.buckets.size()) send();
-    for (const trireme::WorkPtr& work : works_) work->wait();
+    bool all_finite = true;
+    for (size_t b = 0; b < works_.size(); ++b) {
+      works_[b]->wait();
+      all_finite = all_finite && is_finite(flats_[b]);
+    }
+    // The caller's gradients are still those of this rank alone.
+    nonfinite_rank_ = all_finite ? -1 : checks_->look_for_nonfinite(gradients_);
     for (size_t i = 0; i < parameters_.size(); ++i)
       if (gradients_[i]) gradients_[i]->reshape({-1}).copy_(place_of(i));
-    drop_step();
+    drop_step(/*in_whole=*/true);
     if (!knows_order_ && travels_early()) learn(order);
     finished_ = true;
     world_.world.own_loop()->enter(Phase::optimizer);
@@ -130,10 +171,21 @@ struct trireme_gradients : Bound {
     finish();
   }
 
+  int32_t nonfinite_rank() const { return nonfinite_rank_; }
   int32_t early() const { return static_cast<int32_t>(early_); }
   int32_t buckets() const { return static_cast<int32_t>(plan_.buckets.size()); }
 
  private:
+  size_t at_index(int32_t index) const {
+    if (index < 0 || static_cast<size_t>(index) >= parameters_.size())
+      throw refused(fmt::format("there is no parameter {}", index),
+                    fmt::format("0 to {}", parameters_.size() - 1));
+    return static_cast<size_t>(index);
+  }
+  // The step is over, whatever the caller did since its gradients were finished.
+  bool end_finished_step() {
+    return std::exchange(finished_, false) && world_.world.own_loop()->end_step(teller_);
+  }
   bool travels_early() const { return group_->size() > 1 && group_->runs_in_background(); }
 
   void adopt(trireme::plan::BucketPlan plan) {
@@ -175,28 +227,21 @@ struct trireme_gradients : Bound {
     return flats_[bucket].narrow(0, offset, parameters_[i].tensor.numel());
   }
 
-  void send_samples() {
-    total_ = group_->all_reduce_async(samples_);
-    total_->start();
-  }
-
   // The next bucket of the plan.
   void send() {
-    if (total_ && !weight_) {
-      total_->wait();
-      weight_ = static_cast<double>(own_samples_) / samples_.item<double>();
-    }
+    if (!weight_)
+      weight_ = static_cast<double>(own_samples_) / static_cast<double>(checks_->samples_of_all());
     const at::Tensor& flat = flats_[works_.size()];
-    flat.mul_(*weight_);
+    if (*weight_ != 1) flat.mul_(*weight_);
     works_.push_back(group_->all_reduce_async(flat));
     works_.back()->start();
   }
 
-  void drop_step() {
+  void drop_step(bool in_whole = false) {
     in_step_ = false;
     works_.clear();
-    total_.reset();
     weight_.reset();
+    checks_->end_step(in_whole);
     gradients_.assign(parameters_.size(), std::nullopt);
     if (progress_) progress_->next_step();
   }
@@ -205,6 +250,7 @@ struct trireme_gradients : Bound {
   const std::shared_ptr<std::vector<Bound*>> everything_;
   std::vector<trireme::NamedTensor> parameters_;
   std::vector<trireme::plan::TensorSpec> specs_;
+  std::optional<StepChecks> checks_;
   std::shared_ptr<trireme::Group> group_;
   trireme::plan::BucketPlan plan_;
   std::unique_ptr<trireme::BucketProgress> progress_;
@@ -217,15 +263,19 @@ struct trireme_gradients : Bound {
   bool knows_order_ = false;
   bool finished_ = false;  // A step was finished, and the next one has not begun.
   const std::shared_ptr<const void> teller_ = std::make_shared<int>();
+  // The others may be in the next step: the coordinator then sees at once that this rank is not.
+  const std::shared_ptr<const std::function<void()>> before_leave_ =
+      std::make_shared<const std::function<void()>>([this] {
+        if (end_finished_step()) world_.world.own_loop()->enter(Phase::leaving);
+      });
   // The state of the step under way follows.
   bool in_step_ = false;
   int64_t own_samples_ = 1;
-  at::Tensor samples_;      // This rank's, then those of all.
-  trireme::WorkPtr total_;  // Their sum.
   std::optional<double> weight_;
   std::vector<std::optional<at::Tensor>> gradients_;  // The caller's, by parameter.
   std::vector<trireme::WorkPtr> works_;               // The sent buckets, in the plan's order.
   size_t early_ = 0;  // The number of buckets of the last step that left before its end.
+  int32_t nonfinite_rank_ = -1;  // In the last step.
 };
 
 extern "C" {
@@ -251,6 +301,33 @@ trireme_status trireme_gradients_ready(trireme_gradients* gradients, int32_t ind
 }
 trireme_status trireme_gradients_finish(trireme_gradients* gradients) {
   return guarded([&] { given(gradients, "the gradients").finish(); });
+}
+trireme_status trireme_gradients_fact(trireme_gradients* gradients, const char* name,
+                                      const char* value) {
+  return guarded([&] {
+    given(gradients, "the gradients").checks().set_fact(&given(name, "the name"), value);
+  });
+}
+trireme_status trireme_gradients_hold(trireme_gradients* gradients, int32_t index,
+                                      const trireme_tensor* tensor) {
+  return guarded([&] { given(gradients, "the gradients").hold(index, tensor); });
+}
+trireme_status trireme_gradients_check_every(trireme_gradients* gradients, int64_t steps) {
+  return guarded([&] { given(gradients, "the gradients").checks().check_every(steps); });
+}
+trireme_status trireme_gradients_skip_nonfinite(trireme_gradients* gradients, int skips) {
+  return guarded([&] { given(gradients, "the gradients").checks().skip_nonfinite(skips != 0); });
+}
+int32_t trireme_gradients_nonfinite_rank(const trireme_gradients* gradients) {
+  return gradients ? gradients->nonfinite_rank() : -1;
+}
+trireme_status trireme_gradients_refuse(trireme_gradients* gradients, const char* what,
+                                        const char* remedy) {
+  return guarded([&] {
+    given(gradients, "the gradients")
+        .checks()
+        .refuse(&given(what, "the reason"), &given(remedy, "the remedy"));
+  });
 }
 int32_t trireme_gradients_buckets(const trireme_gradients* gradients) {
   return gradients ? gradients->buckets() : -1;

@@ -47,6 +47,7 @@ at::Tensor empty_of(const trireme::plan::TensorSpec& spec) {
 struct trireme_state : Bound, trireme::Engine {
   trireme_state(trireme_world& world, const char* folder, int64_t every)
       : world_(world), everything_(world.bound), folder_(folder ? folder : ""), every_(every) {
+    loop_->require_not_left("trireme_state_new");
     if (every < 0) throw refused(fmt::format("a save in each {} steps", every), "0 or more");
     if (every > 0 && folder_.empty()) throw refused("saves without a folder", "a folder");
     bind();
@@ -124,6 +125,8 @@ struct trireme_state : Bound, trireme::Engine {
           if (!world.regroup(copy_.step, reason))
             throw Outcome{TRIREME_DISMISSED, "the job goes on without this process"};
           reason.clear();
+          // Newcomers know nothing of gradients that are gone.
+          loop_->facts_at_the_end.clear();
           for (Bound* const each : *everything_) each->bind();
         }
         take_newest();
@@ -229,6 +232,7 @@ struct trireme_state : Bound, trireme::Engine {
   void require_group() const {
     if (!group_)
       throw refused("the world of this state has ended", "a state of a world that lives");
+    loop_->require_not_left("a commit");
   }
   bool first() const { return group_->rank() == 0; }
 

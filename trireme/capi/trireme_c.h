@@ -87,7 +87,9 @@ TRIREME_API int trireme_world_is_elastic(const trireme_world* world);
  * sample at most. TRIREME_INVALID_ARGUMENT if the batch has fewer samples than there are ranks. */
 TRIREME_API trireme_status trireme_world_share(trireme_world* world, int64_t batch, int64_t* first,
                                                int64_t* count);
-/* Says goodbye. Without it the others take this process for lost. */
+/* COLLECTIVE. Says goodbye. Without it the others take this process for lost. Behind it there are
+ * no steps. TRIREME_INVALID_ARGUMENT, naming the parameter, if the ranks' parameters are not alike
+ * (trireme_gradients_new); a change that one rank alone is to make at the end comes behind it. */
 TRIREME_API trireme_status trireme_world_leave(trireme_world* world);
 TRIREME_API void trireme_world_free(trireme_world* world); /* NULL is allowed, also below. */
 
@@ -106,15 +108,16 @@ TRIREME_API trireme_status trireme_barrier(trireme_world* world);
 /* COLLECTIVE. Makes the parameters of every rank rank 0's, and prepares for their gradients. The
  * names and forms of the `count` parameters must be the same on all ranks: otherwise every rank
  * gets TRIREME_INVALID_ARGUMENT naming two ranks and the first difference. Floating-point types
- * only. `world` outlives the result. In an elastic job the parameters stay where they are as long
- * as the result lives, because new workers get them too. */
+ * only. `world` outlives the result. The parameters stay where they are until the result is freed:
+ * the ranks compare them, and new workers of an elastic job get them too. */
 TRIREME_API trireme_status trireme_gradients_new(trireme_world* world,
                                                  const trireme_tensor* const* parameters,
                                                  const char* const* names, int32_t count,
                                                  trireme_gradients** gradients);
 /* COLLECTIVE. Makes each gradient the mean over all samples of all ranks. Here it is the mean over
  * the `samples` of this rank, at least 1. The order and the forms are those of the parameters; a
- * gradient that is NULL counts as zero, and stays untouched. */
+ * gradient that is NULL counts as zero, and stays untouched. If one rank makes a mistake that
+ * would train wrongly, every rank gets an error that names rank and step (see below). */
 TRIREME_API trireme_status trireme_gradients_reduce(trireme_gradients* gradients,
                                                     const trireme_tensor* const* tensors,
                                                     int64_t samples);
@@ -132,6 +135,40 @@ TRIREME_API trireme_status trireme_gradients_begin(trireme_gradients* gradients,
 TRIREME_API trireme_status trireme_gradients_ready(trireme_gradients* gradients, int32_t index,
                                                    const trireme_tensor* tensor);
 TRIREME_API trireme_status trireme_gradients_finish(trireme_gradients* gradients);
+
+/* Mistakes of one rank. Each step ends on every rank with TRIREME_INVALID_ARGUMENT, naming rank,
+ * step (counted in calls of finish() or reduce()) and what differs, if the ranks' parameters or
+ * facts are not alike, or a rank has refused the step. A rank refuses it by a wrong number of
+ * samples or a finish() without a begin(), or by trireme_gradients_refuse. A gradient that is NaN
+ * or infinite is TRIREME_INTERNAL on every rank, naming rank, step and parameter; the gradients
+ * are then those of this rank alone. Each of the following functions is called on all ranks alike,
+ * between steps. */
+
+/* Tells a value that is the same on all ranks, such as "learning rate" and "0.1", until another
+ * value is told; NULL: it is told no longer. The ranks compare their facts in each step. */
+TRIREME_API trireme_status trireme_gradients_fact(trireme_gradients* gradients, const char* name,
+                                                  const char* value);
+/* The ranks compare a digest of their parameters in the first two steps, in each `steps`-th step
+ * (64 unless set), and in trireme_world_leave. 0: never. */
+TRIREME_API trireme_status trireme_gradients_check_every(trireme_gradients* gradients,
+                                                         int64_t steps);
+/* Parameter `index` now lies in other memory. The ranks compare their parameters in the next step.
+ * With another form, every rank gets TRIREME_INVALID_ARGUMENT: this one now, and the others in
+ * their next step. One rank alone may call it. */
+TRIREME_API trireme_status trireme_gradients_hold(trireme_gradients* gradients, int32_t index,
+                                                  const trireme_tensor* tensor);
+/* With `skips` not 0, gradients that are NaN or infinite are no error: a warning says so. The
+ * caller then leaves out the update if trireme_gradients_nonfinite_rank() is not -1. That is the
+ * lowest rank that had such a gradient in the last step, the same on all ranks; 0 if only their
+ * sum was too large. */
+TRIREME_API trireme_status trireme_gradients_skip_nonfinite(trireme_gradients* gradients,
+                                                            int skips);
+TRIREME_API int32_t trireme_gradients_nonfinite_rank(const trireme_gradients* gradients);
+/* This rank has found a mistake of its own: `what` happened, and what to do (`remedy`). Returns
+ * TRIREME_INVALID_ARGUMENT with this message, and so does the next step of every other rank. One
+ * rank alone may call it. */
+TRIREME_API trireme_status trireme_gradients_refuse(trireme_gradients* gradients, const char* what,
+                                                    const char* remedy);
 /* The number of buckets, and of those that left before finish() in the last step. */
 TRIREME_API int32_t trireme_gradients_buckets(const trireme_gradients* gradients);
 TRIREME_API int32_t trireme_gradients_sent_early(const trireme_gradients* gradients);

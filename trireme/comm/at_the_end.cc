@@ -48,7 +48,7 @@ std::string describe_difference(const std::vector<OptimizersOfRank>& told, int o
                                      parameters.digests[p].first, optimizer)),
           parameters.steps,
           parameters.alike_in > 0 ? fmt::format("step {}", parameters.alike_in)
-                                  : "its Distributed was made");
+                                  : "the start");
     }
   if (others > 0) first += fmt::format(", and {} others", others);
   return first;

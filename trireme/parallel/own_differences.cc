@@ -116,16 +116,15 @@ void refuse_other_parameters(Group& group, const OwnPlace& place,
     name = parameters[static_cast<size_t>(p)].name;
   }
   if (!first) return;
-  const std::string since = place.alike_in > 0 ? fmt::format("step {}", place.alike_in)
-                                               : "its Distributed or DataParallel was made";
+  const std::string since =
+      place.alike_in > 0 ? fmt::format("step {}", place.alike_in) : "the start";
   throw ErrorOfAllRanks(
       ErrorCode::invalid_argument, "parallel",
       fmt::format("step {}: {}{}. Something else than the optimizer's steps has changed it since "
                   "{}",
                   place.steps + 1, first.sentence(fmt::format("the parameter '{}'", name)),
                   others > 0 ? fmt::format(", nor are {} others", others) : "", since),
-      "the same changes on all ranks (initialise, load, write), or sync() of Distributed or "
-      "sync_state() of DataParallel afterwards");
+      place.remedy);
 }
 
 void refuse_same_samples(Group& group, const OwnPlace& place, int64_t gradients) {

@@ -25,6 +25,10 @@ struct OwnPlace {
   int64_t steps = 0;  // The steps that this rank has finished.
   bool has_joined = false;
   int64_t alike_in = 0;  // The last step in which the parameters were found alike; 0: none.
+  // What to do about parameters that differ.
+  const char* remedy =
+      "the same changes on all ranks (initialise, load, write), or sync() of Distributed or "
+      "sync_state() of DataParallel afterwards";
 };
 // COLLECTIVE. Throws ErrorOfAllRanks(invalid_argument), naming two ranks, if they are in
 // different steps or one of the facts differs. Ranks that have joined do not count.

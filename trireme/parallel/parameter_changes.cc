@@ -90,6 +90,8 @@ Error change_error(int rank, ParameterChange found, std::span<const std::string>
                       rank, found.parameter),
           "step() of the Distributed optimizer, and no other optimizer for these parameters");
     case Change::rewritten: return changed_while_shared(whose, "was written in place");
+    case Change::told:
+      return refuse(fmt::format("rank {} has refused the step", rank), "its text");
     case Change::none: break;
   }
   return Error(ErrorCode::internal, "parallel", whose + " did not change");

@@ -29,6 +29,7 @@ enum class Change : int {
   not_finite,        // A gradient is NaN or infinite.
   trained_apart,     // It trains a tensor that no engine has.
   past_engine,       // Its parameters are written again and again, and step() is not called.
+  told,              // The rank itself tells the others what it has found (capi/step_checks.h).
 };
 
 struct ParameterChange {

@@ -75,14 +75,21 @@ bool StepFacts::writes_differ(const double* fact) const {
   return false;
 }
 
-StepFacts::Summed StepFacts::read(const at::Tensor& values) const {
+StepFacts::Reported StepFacts::reported(const at::Tensor& values) const {
   const at::Tensor facts = values.to(at::kCPU, at::kDouble);
   const double* fact = facts.const_data_ptr<double>();
   for (int rank = 0; rank < world_size_; ++rank)
     if (const auto found = static_cast<Change>(std::lround(fact[change(rank)]));
         found != Change::none)
-      throw ErrorOfAllRanks(
-          change_error(rank, {found, static_cast<int>(std::lround(fact[note(rank)]))}, names_));
+      return {rank, {found, static_cast<int>(std::lround(fact[note(rank)]))}};
+  return {};
+}
+
+StepFacts::Summed StepFacts::read(const at::Tensor& values) const {
+  if (const auto [rank, found] = reported(values); rank >= 0)
+    throw ErrorOfAllRanks(change_error(rank, found, names_));
+  const at::Tensor facts = values.to(at::kCPU, at::kDouble);
+  const double* fact = facts.const_data_ptr<double>();
   for (int rank = 1; rank < world_size_; ++rank)
     if (fact[groups(rank)] != fact[groups(0)])
       throw ErrorOfAllRanks(

@@ -41,6 +41,13 @@ class StepFacts {
     values.select(0, kBadGradients).fill_(1);
   }
 
+  // The change of the lowest rank that has found one, in a sum over all replicas.
+  struct Reported {
+    int rank = -1;  // No rank has.
+    ParameterChange found;
+  };
+  Reported reported(const at::Tensor& values) const;
+
   struct Summed {
     // Loss, samples, stop, regroup, the ranks whose loss is not finite, and whether the gradients
     // of some rank are not finite.

@@ -89,11 +89,12 @@ public class Linear {
           gradients, new Pointer[] {own.tensor}, count.getValue()));
       for (int p = 0; p < 2; ++p) parameters.set(p, parameters.get(p) - 0.3 * own.get(p));
     }
-    if (rank == 0)
-      System.out.println(String.format(
-          Locale.ROOT, "slope %.12f offset %.12f", parameters.get(0), parameters.get(1)));
     LIBRARY.trireme_gradients_free(gradients);
     check(LIBRARY.trireme_world_leave(world));
     LIBRARY.trireme_world_free(world);
+    // Used here, the parameters stay in memory as long as the library reads them.
+    if (rank == 0)
+      System.out.println(String.format(
+          Locale.ROOT, "slope %.12f offset %.12f", parameters.get(0), parameters.get(1)));
   }
 }
