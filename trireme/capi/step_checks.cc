@@ -23,8 +23,13 @@ uint64_t hash_of(std::string_view text) {
 }
 
 constexpr uint64_t kAsks = 0xa5c5;
-const char* const kStated =
-    "the same value on all ranks. A schedule that looks at a loss needs the mean over all ranks";
+// The value is one that the caller has told.
+const char* remedy_for(std::string_view name) {
+  return name == "learning rate" || name == "lr"
+             ? "the same schedules on all ranks. One that looks at a loss needs the mean over all "
+               "ranks (trireme_all_reduce)"
+             : "the same value on all ranks";
+}
 
 }  // namespace
 
@@ -83,7 +88,7 @@ std::vector<OwnFact> StepChecks::facts() const {
        "a share of the same global batch on all ranks, in each step or never"},
       // The others are compared one by one, and so need the same list.
       {"list of stated facts", names_of_stated_, "facts of the same names on all ranks"}};
-  for (const auto& [name, hash] : stated_) all.push_back({name.c_str(), hash, kStated});
+  for (const auto& [name, hash] : stated_) all.push_back({name.c_str(), hash, remedy_for(name)});
   return all;
 }
 
