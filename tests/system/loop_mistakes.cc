@@ -63,7 +63,6 @@ void drifted_behind_the_optimizer(World& world) {
     optimizer.step();
     if (world.rank() == 1) torch::nn::init::ones_(model.output->bias);
   }
-  world.leave();
 }
 
 void no_backward(World& world) {
@@ -277,6 +276,18 @@ void too_few_rows(World& world) {
   trireme::evaluate(
       world, Samples().map(torch::data::transforms::Stack<>()), 8,
       [](const torch::data::Example<>& batch) { return batch.data.mean().view({1}); });
+}
+
+void equal_to_the_end(World& world) {
+  Net model;
+  Distributed<torch::optim::SGD> optimizer(world, model, 0.1);
+  for (int step = 1; step <= 3; ++step) one_step(model, optimizer);
+}
+
+void ended_early(World& world) {
+  Net model;
+  Distributed<torch::optim::SGD> optimizer(world, model, 0.1);
+  for (int step = 1; step <= (is_last(world) ? 3 : 5); ++step) one_step(model, optimizer);
 }
 
 void left_twice(World& world) {
@@ -625,6 +636,8 @@ int main(int argc, char** argv) {
        {"no_scalar", no_scalar},
        {"nan_with_data_parallel", nan_with_data_parallel},
        {"skipped_nan_with_data_parallel", skipped_nan_with_data_parallel},
+       {"equal_to_the_end", equal_to_the_end},
+       {"ended_early", ended_early},
        {"went_on_behind_leave", went_on_behind_leave},
        {"went_on_behind_leave_with_data_parallel", went_on_behind_leave_with_data_parallel},
        {"evaluated_behind_leave", evaluated_behind_leave},

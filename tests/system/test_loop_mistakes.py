@@ -120,11 +120,12 @@ NO_MISTAKES = (
 
 
 class LoopMistakes(SystemTest):
-    def run_mistake(self, name, processes, apart=False):
+    def run_mistake(self, name, processes, apart=False, **variables):
         words = (PROGRAMME, name)
         if processes > 1:
             words = (TRIREME, "launch", "--workers", processes, "--", *words)
-        variables = {"TEST_APART": "1"} if apart else {}
+        if apart:
+            variables["TEST_APART"] = "1"
         return self.run_to_end(*words, timeout=90,
                                env=environment(OMP_NUM_THREADS="1", **variables))
 
@@ -180,6 +181,24 @@ class LoopMistakes(SystemTest):
         self.assertEqual(code, 3, out + err)
         self.assertIn("worker 1", err)
         self.assertNotIn("SIGSEGV", err)
+
+    def test_the_end_of_main_leaves(self):
+        code, out, err = self.run_mistake("drifted_behind_the_optimizer", 2, TEST_CODE="0")
+        self.assertEqual(code, 2, out + err)
+        told = re.findall(r"^\[\d\] .*at leave\(\), the parameter ", err, re.M)
+        self.assertEqual(len(told), 2, err)
+        code, out, err = self.run_mistake("equal_to_the_end", 3, TEST_CODE="0")
+        self.assertEqual(code, 0, out + err)
+        self.assertNotIn("goodbye", err)
+        code, out, err = self.run_mistake("equal_to_the_end", 3, TEST_CODE="4")
+        self.assertEqual(code, 4, out + err)
+
+    def test_a_rank_that_ends_early_is_named_by_all(self):
+        code, out, err = self.run_mistake("ended_early", 2, TEST_CODE="0")
+        self.assertEqual(code, 2, out + err)
+        told = re.findall(r"^\[\d\] .*worker \d.* leaving of step 3.*; try: the same calls",
+                          err, re.M)
+        self.assertEqual(len(told), 2, err)
 
     def test_an_elastic_loop_has_no_ranks_without_batches(self):
         code, out, err = self.run_to_end(TRIREME, "launch", "--elastic", "2:2", "--", PROGRAMME,

@@ -83,7 +83,8 @@ const char* trireme_torch_version(void) { return TORCH_VERSION; }
 trireme_status trireme_world_join(trireme_world** world) {
   return guarded([&] {
     given(world, "the place for the world");
-    auto made = std::make_unique<trireme_world>(trireme::World::join());
+    auto made = std::make_unique<trireme_world>(
+        trireme::World::join({}, trireme::Environment::of_process()));
     try {
       made->world.connect();
     } catch (const Error& error) {

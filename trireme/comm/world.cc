@@ -5,6 +5,7 @@
 #include <trireme/base/error_parts.h>
 #include <trireme/base/log.h>
 #include <trireme/comm/at_the_end.h>
+#include <trireme/comm/first_numbers.h>
 #include <trireme/comm/group_maker.h>
 #include <trireme/comm/kin.h>
 #include <trireme/comm/mpi/mpi_group.h>
@@ -51,6 +52,8 @@ struct World::Impl {
   std::string next_name() { return fmt::format("group-{}", groups_made++); }
   std::vector<std::shared_ptr<Group>> make(const std::vector<int>& ranks, const std::string& name);
   void connect_for_groups(World& world, int replicas);
+  bool is_lost() const { return meeting.member() && meeting.member()->is_lost(); }
+  void leave_at_the_end(World& world) noexcept;
   membership::Member& connected_member(const char* what) const;
 };
 
@@ -142,19 +145,6 @@ void World::Impl::connect_for_groups(World& world, int wanted) {
 World::World(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {
   impl_->own_loop->world = this;
 }
-// Engines and loaders of a loop may outlive the World.
-World::~World() {
-  if (impl_) impl_->own_loop->world = nullptr;
-}
-World::World(World&& other) noexcept : impl_(std::move(other.impl_)) {
-  if (impl_) impl_->own_loop->world = this;
-}
-World& World::operator=(World&& other) noexcept {
-  if (impl_) impl_->own_loop->world = nullptr;
-  impl_ = std::move(other.impl_);
-  if (impl_) impl_->own_loop->world = this;
-  return *this;
-}
 
 namespace {
 
@@ -185,10 +175,43 @@ std::terminate_handler handler_before = nullptr;
 
 }  // namespace
 
+// The programme of a loop as it stands comes to its end. Parameters that are not alike end the
+// process. Another error is that of ranks that have not come here: they name this one, and its
+// own exit code counts.
+void World::Impl::leave_at_the_end(World& world) noexcept {
+  if (own_loop->engines == 0 || !connected || has_left || is_lost()) return;
+  try {
+    world.leave();
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::invalid_argument && !is_lost())
+      end_by(error.what(), exit_code_of(error));
+    std::fprintf(stderr, "%s\n", error.what());
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "trireme: no goodbye: %s\n", error.what());
+  }
+}
+
+World::~World() {
+  if (!impl_) return;
+  if (std::uncaught_exceptions() == 0) impl_->leave_at_the_end(*this);
+  impl_->own_loop->world = nullptr;  // Engines and loaders of a loop may outlive the World.
+}
+World::World(World&& other) noexcept : impl_(std::move(other.impl_)) {
+  if (impl_) impl_->own_loop->world = this;
+}
+World& World::operator=(World&& other) noexcept {
+  if (impl_) impl_->own_loop->world = nullptr;
+  impl_ = std::move(other.impl_);
+  if (impl_) impl_->own_loop->world = this;
+  return *this;
+}
+
 World World::join(WorldOptions options) {
   static std::once_flag installed;  // A handler that was set since may call this one.
   std::call_once(installed, [] { handler_before = std::set_terminate(end_with_code_of_error); });
-  return join(std::move(options), Environment::of_process());
+  World world = join(std::move(options), Environment::of_process());
+  comm::seed_by_job(world.identity());
+  return world;
 }
 
 World World::join(WorldOptions options, const Environment& environment) {

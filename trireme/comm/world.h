@@ -27,11 +27,15 @@ class World {
  public:
   // Finds this process's place in the job from its environment (`trireme launch`, torchrun,
   // mpirun, or alone). Connects nothing yet. From then on a programme that does not catch an Error
-  // prints it and ends with its exit code (exit_code_of). Throws Error(invalid_argument) for an
-  // environment that contradicts itself or an option out of range.
+  // prints it and ends with its exit code (exit_code_of). If it has set no seed, all ranks draw
+  // the same numbers from LibTorch's default generator until an engine is made. Throws
+  // Error(invalid_argument) for an environment that contradicts itself or an option out of range.
   static World join(WorldOptions options = {});
   static World join(WorldOptions options, const Environment& environment);
-  ~World();  // Says no goodbye: without leave() the others take this worker for lost.
+  // Calls leave() if the loop has had a Distributed, unless an exception passes or a worker was
+  // lost. If the ranks' parameters differ, it prints the error and ends the process with its exit
+  // code. Other programmes say no goodbye without leave(), and the others take them for lost.
+  ~World();
   World(World&& other) noexcept;
   World& operator=(World&& other) noexcept;
 

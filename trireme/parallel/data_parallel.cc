@@ -1,3 +1,5 @@
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 
@@ -6,6 +8,7 @@
 #include <trireme/base/error.h>
 #include <trireme/base/hash.h>
 #include <trireme/base/log.h>
+#include <trireme/comm/first_numbers.h>
 #include <trireme/parallel/data_parallel_impl.h>
 #include <trireme/parallel/gradients.h>
 #include <trireme/parallel/own_differences.h>
@@ -204,6 +207,13 @@ StepOutcome DataParallel::Impl::finish(const Update& update) {
 
 namespace {
 
+// The ranks of a programme that has set no seed have drawn the same until now. Dropout differs.
+void draw_other_numbers(const World& world) {
+  if (world.rank() > 0 && comm::is_seeded_by_job())
+    at::manual_seed(mix64(at::detail::getDefaultCPUGenerator().current_seed(),
+                          static_cast<uint64_t>(world.rank())));
+}
+
 std::unique_ptr<DataParallel::Impl> join(World& world, std::shared_ptr<torch::nn::Module> module,
                                          UpdatedTensors updated,
                                          const DataParallelOptions& options) {
@@ -213,6 +223,7 @@ std::unique_ptr<DataParallel::Impl> join(World& world, std::shared_ptr<torch::nn
   auto impl = std::make_unique<DataParallel::Impl>(world.make_groups(1)[0], std::move(module),
                                                    std::move(updated), options);
   impl->look_for_own_loop(world, options.trains_apart);
+  draw_other_numbers(world);
   return impl;
 }
 
