@@ -70,10 +70,10 @@ int main(int argc, char** argv) {
   torch::manual_seed(1);
   Net model;
   Digits digits(argv[1]);
-  auto loader = trireme::make_data_loader(  // Trireme: was torch::data::make_data_loader(
-      world, digits.map(torch::data::transforms::Stack<>()), 64);  // Trireme: `world` is new.
-  trireme::Distributed<torch::optim::SGD> optimizer(  // Trireme: was torch::optim::SGD optimizer(
-      world, model, torch::optim::SGDOptions(0.05).momentum(0.9));  // Trireme: no parameters().
+  auto samples = digits.map(torch::data::transforms::Stack<>());
+  const auto options = torch::optim::SGDOptions(0.05).momentum(0.9);
+  auto loader = trireme::make_data_loader(world, samples, 64);  // Trireme: was torch::data's.
+  trireme::Distributed<torch::optim::SGD> optimizer(world, model, options);  // Trireme: was SGD.
   torch::optim::StepLR schedule(optimizer, 4, 0.5);
   for (int epoch = 1; epoch <= 8; ++epoch) {
     train(model, *loader, optimizer);
@@ -81,5 +81,4 @@ int main(int argc, char** argv) {
     if (world.rank() == 0)  // Trireme: added.
       std::cout << "epoch " << epoch << ": accuracy " << accuracy(model, digits) << std::endl;
   }
-  world.leave();  // Trireme: added.
 }
