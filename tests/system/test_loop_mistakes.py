@@ -196,7 +196,7 @@ class LoopMistakes(SystemTest):
     def test_a_rank_that_ends_early_is_named_by_all(self):
         code, out, err = self.run_mistake("ended_early", 2, TEST_CODE="0")
         self.assertEqual(code, 2, out + err)
-        told = re.findall(r"^\[\d\] .*worker \d.* leaving of step 3.*; try: the same calls",
+        told = re.findall(r"^\[\d\] .*worker \d.* leaving of step 4.*; try: the same calls",
                           err, re.M)
         self.assertEqual(len(told), 2, err)
 
