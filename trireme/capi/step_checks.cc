@@ -190,7 +190,8 @@ int StepChecks::look_for_nonfinite(const std::vector<std::optional<at::Tensor>>&
         ErrorCode::internal, "capi", what,
         is_of_rank
             ? "a look at that rank's loss and data, or a smaller learning rate. A loop that "
-              "is to go on without the step says so on all ranks (skip_nonfinite)"
+              "is to go on without the step says so on all ranks "
+              "(trireme_gradients_skip_nonfinite, or nonfinite=\"skip\" in Python)"
             : "smaller gradients, or gradients of a type with a larger range");
   if (group_->rank() == 0) log_warning("{}: the step is to be skipped", what);
   return is_of_rank ? rank : 0;
