@@ -63,7 +63,7 @@ int main(int argc, char** argv) {
   auto tests = Digits(argv[1], /*is_test=*/true).map(torch::data::transforms::Stack<>());
   const size_t test_samples = tests.size().value();
   auto test_loader = torch::data::make_data_loader<InOrder>(std::move(tests), 100);
-  const auto options = torch::optim::SGDOptions(0.05).momentum(0.5);
+  const auto options = torch::optim::SGDOptions(0.1).momentum(0.9);
   torch::optim::SGD optimizer(model.parameters(), options);
   for (int epoch = 1; epoch <= 4; ++epoch) {
     train(epoch, model, *loader, optimizer);

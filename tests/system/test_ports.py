@@ -73,6 +73,7 @@ class Ports(SystemTest):
         self.assert_same_bits("mnist", self.digits)
         alone = self.losses(self.output_of("mnist_before", self.digits, 0))
         self.assertGreaterEqual(len(alone), 50)
+        self.assertLess(alone[49], 0.7 * alone[0])  # It learns, so the losses say something.
         for processes in (2, 3):
             with self.subTest(processes=processes):
                 together = self.losses(
