@@ -5,6 +5,9 @@
 #include <trireme/train/trainer.h>
 #include <iostream>
 
+// Two targets cannot batch one source (trireme_quick_to_build).
+#include "../../examples/own_model/own_model.cc"
+
 int main(int argc, char** argv) {
   const trireme::Config config = trireme::load_options(argv[1], {argv + 2, argv + argc});
   const auto [options, job, train, test] = trireme::training_of(config);

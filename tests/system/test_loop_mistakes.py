@@ -52,7 +52,7 @@ BETWEEN_RANKS = (
             (2, 3)),
     Mistake("one_without_backward", r"rank 1, step 3: step\(\) without a backward\(\)", (2, 3)),
     Mistake("drifted", "step 1: the parameter 'output.bias' of rank 1 is not that of ranks? 0.*"
-            "has changed it since its Distributed", (2, 3)),
+            "has changed it since the start", (2, 3)),
     Mistake("drifted_at_the_end", r"at leave\(\), the parameter 'output.bias' of optimizer 0 of "
             "rank 1 is not that of ranks? 0.*when 3 steps were done.*since step 2", (2, 3)),
     Mistake("drifted_first_rank", "'output.bias' of optimizer 0 of rank 0 is not that of ranks 1 "

@@ -1,6 +1,7 @@
 #include <trireme/base/hash.h>
 #include <trireme/parallel/finite_gradient.h>
 #include <trireme/parallel/own_checks.h>
+#include <trireme/parallel/value_sample.h>
 #include <utility>
 
 namespace trireme {
@@ -33,8 +34,8 @@ ParameterChange OwnChecks::find(int64_t step) {
   if (const auto found = apart_ ? apart_->find_change() : ParameterChange();
       found.change != Change::none)
     return found;
-  const uint64_t now = writes();
-  if (std::exchange(writes_before_, now) != now) ++written_without_step_;
+  const uint64_t now = sample();
+  if (std::exchange(sample_before_, now) != now) ++written_without_step_;
   if (written_without_step_ >= kWritesWithoutStep)
     return {Change::past_engine, static_cast<int>(step)};
   return {};
@@ -46,7 +47,13 @@ void OwnChecks::adopt_writes() {
   versions_ = count_versions();
   places_ = mix_of_places();
   moves_ = 0;
-  writes_before_ = writes();
+  sample_before_ = sample();
+}
+
+uint64_t OwnChecks::sample() const {
+  uint64_t mix = 1;
+  for (const auto& [name, tensor] : parameters_) mix = mix64(mix, sample_of(tensor, 1));
+  return mix;
 }
 
 void OwnChecks::update(const std::function<void()>& own) {
@@ -57,7 +64,7 @@ void OwnChecks::update(const std::function<void()>& own) {
 
 void OwnChecks::end_evaluation() {
   written_without_step_ = 0;
-  writes_before_ = writes();
+  sample_before_ = sample();
 }
 
 void OwnChecks::end_step() {

@@ -251,10 +251,10 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
     }
   }
 
-  // That of the number of steps and of the facts, and in some steps of the parameters. It is not
-  // 0.
+  // That of the number of steps, of the facts and of one value of each parameter, and in some
+  // steps of all values. It is not 0.
   uint64_t digest_now() const {
-    uint64_t value = mix64(1, static_cast<uint64_t>(steps));
+    uint64_t value = mix64(checks.sample(), static_cast<uint64_t>(steps));
     for (const OwnFact& fact : facts()) value = mix64(value, fact.value);
     return std::max<uint64_t>(
         1, is_digest_due() ? mix64(value, digest_of(engine.parameters)) : value);

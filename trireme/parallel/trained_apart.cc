@@ -2,6 +2,7 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <trireme/parallel/trained_apart.h>
+#include <trireme/parallel/value_sample.h>
 #include <algorithm>
 #include <limits>
 #include <map>
@@ -13,12 +14,13 @@ namespace trireme {
 namespace {
 
 constexpr int64_t kStepsBetweenListening = 64, kStepsOfListening = 4;
+constexpr int64_t kValues = 16;
 
 using LeafReference = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
 
 struct SeenLeaf {
   LeafReference tensor;  // Its address is not given to another one while this lives.
-  uint32_t version = 0;
+  uint64_t values = 0;   // A sample of them.
   bool is_trained = false;
 };
 
@@ -50,13 +52,13 @@ struct TrainedApart::Impl {
   void look_at(const at::Tensor& leaf) {
     if (!leaf.defined() || leaf.is_inference()) return;
     const void* const key = leaf.unsafeGetTensorImpl();
-    const uint32_t version = leaf.unsafeGetTensorImpl()->version_counter().current_version();
+    const uint64_t values = sample_of(leaf, kValues);
     const std::lock_guard lock(mutex);
     if (known.contains(key)) return;
     SeenLeaf& found =
-        seen.try_emplace(key, SeenLeaf{LeafReference(leaf.getIntrusivePtr()), version})
+        seen.try_emplace(key, SeenLeaf{LeafReference(leaf.getIntrusivePtr()), values})
             .first->second;
-    found.is_trained = found.is_trained || found.version != version;
+    found.is_trained = found.is_trained || found.values != values;
   }
 
   void listen() {
