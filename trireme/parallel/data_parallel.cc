@@ -223,6 +223,7 @@ std::unique_ptr<DataParallel::Impl> join(World& world, std::shared_ptr<torch::nn
   auto impl = std::make_unique<DataParallel::Impl>(world.make_groups(1)[0], std::move(module),
                                                    std::move(updated), options);
   impl->look_for_own_loop(world, options.trains_apart);
+  SyncBatchNorm::weigh_by(nullptr);
   draw_other_numbers(world);
   return impl;
 }

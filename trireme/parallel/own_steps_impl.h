@@ -20,6 +20,7 @@
 #include <trireme/parallel/own_differences.h>
 #include <trireme/parallel/own_steps.h>
 #include <trireme/parallel/step_facts.h>
+#include <trireme/parallel/sync_batch_norm.h>
 #include <algorithm>
 #include <numeric>
 #include <utility>
@@ -84,6 +85,7 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
     before_batch = std::make_shared<const std::function<void(int64_t, int64_t)>>(
         [this](int64_t samples, int64_t of_all) { weigh_own_sum(samples, of_all); });
     loop->before_batch.emplace_back(before_batch);
+    SyncBatchNorm::weigh_by(loop);
     draw_other_numbers();
   }
 

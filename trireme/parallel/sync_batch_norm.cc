@@ -36,6 +36,14 @@ thread_local DeferredBatchNorm* CurrentDeferredBatchNorm::innermost = nullptr;
 
 namespace {
 
+thread_local std::weak_ptr<OwnLoop> loop_that_weighs;
+
+// The factor of this rank's gradients that comes behind backward; 1 if none does.
+double weight_behind_backward() {
+  const auto loop = loop_that_weighs.lock();
+  return loop ? loop->weight() : 1;
+}
+
 // The type of the statistics. Half types are too coarse for sums.
 at::ScalarType statistics_type(const at::Tensor& input) {
   return input.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
@@ -126,6 +134,7 @@ class Normalise : public torch::autograd::Function<Normalise> {
     // The output is not saved, because an activation in place may follow.
     context->save_for_backward({input, mean, inverse_deviation, weight, bias});
     context->saved_data["count"] = count;
+    context->saved_data["weight"] = weight_behind_backward();
     context->saved_data["group"] =
         c10::IValue::make_capsule(c10::make_intrusive<Holder>(std::move(group)));
     return output.to(input.scalar_type());
@@ -154,9 +163,11 @@ class Normalise : public torch::autograd::Function<Normalise> {
       sum = sum * weight;
       product = product * weight;
     }
-    const at::Tensor means = at::cat({sum, product}).to(at::kDouble);
+    const double weight_of_rank = context->saved_data["weight"].toDouble();
+    const at::Tensor means = at::cat({sum, product}).to(at::kDouble) * weight_of_rank;
     static_cast<Holder&>(*context->saved_data["group"].toCapsule()).group->all_reduce(means);
     means.div_(context->saved_data["count"].toDouble());
+    if (weight_of_rank > 0) means.div_(weight_of_rank);
     const int64_t channels = input.size(1);
     at::Tensor to_input = gradient - along_channels(means.narrow(0, 0, channels), input);
     to_input.sub_(output * along_channels(means.narrow(0, channels, channels), input))
@@ -222,6 +233,7 @@ SyncBatchNorm::SyncBatchNorm(std::shared_ptr<Group> group)
     : group_(std::move(group)), previous_(CurrentSyncBatchNorm::innermost) {
   CurrentSyncBatchNorm::innermost = this;
 }
+void SyncBatchNorm::weigh_by(const std::shared_ptr<OwnLoop>& loop) { loop_that_weighs = loop; }
 SyncBatchNorm::~SyncBatchNorm() { CurrentSyncBatchNorm::innermost = previous_; }
 
 // The operation leaves the statistics of this micro-batch in tensors of ours, because a momentum

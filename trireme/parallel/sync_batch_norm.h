@@ -11,6 +11,7 @@
 // backward adds up two sums per channel. Running statistics are equal on all replicas.
 #pragma once
 #include <trireme/comm/group.h>
+#include <trireme/comm/own_loop.h>
 #include <trireme/tensor/interception.h>
 #include <memory>
 #include <vector>
@@ -35,6 +36,10 @@ class SyncBatchNorm {
   SyncBatchNorm& operator=(const SyncBatchNorm&) = delete;
 
   static bool active();  // Whether an object lives on this thread.
+  // From now on batch norms of this thread know that the loop weighs the gradients of each rank
+  // behind its backward (own_steps.h). What backward adds up over the ranks is weighed at once.
+  // Null: it does not.
+  static void weigh_by(const std::shared_ptr<OwnLoop>& loop);
 
  private:
   Interception interception_;
