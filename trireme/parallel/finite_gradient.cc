@@ -1,5 +1,6 @@
 #include <trireme/parallel/compression/kernels.h>
 #include <trireme/parallel/finite_gradient.h>
+#include <algorithm>
 #include <cmath>
 
 namespace trireme {
@@ -7,10 +8,11 @@ namespace trireme {
 bool is_finite_gradient(const at::Tensor& gradient) {
   const at::Tensor values = (gradient.is_sparse() ? gradient._values() : gradient).detach();
   if (values.is_cpu() && values.is_non_overlapping_and_dense()) {
+    const int64_t most = std::min(values.numel(), kMostValuesLookedAt);
     if (values.scalar_type() == at::kFloat)
-      return compression::is_finite(values.const_data_ptr<float>(), values.numel());
+      return compression::is_finite(values.const_data_ptr<float>(), most);
     if (values.scalar_type() == at::kDouble)
-      return compression::is_finite(values.const_data_ptr<double>(), values.numel());
+      return compression::is_finite(values.const_data_ptr<double>(), most);
   }
   return !values.is_floating_point() || std::isfinite(values.sum(at::kDouble).item<double>());
 }

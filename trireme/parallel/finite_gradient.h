@@ -4,7 +4,12 @@
 
 namespace trireme {
 
-// Reads all values once. With a gradient on a device it waits for the device's work.
+// A loss that is NaN makes whole gradients so. Of a large one the first values are read: all of
+// them would cost a tenth of a step whose batch is small.
+inline constexpr int64_t kMostValuesLookedAt = int64_t{1} << 18;
+
+// Reads each of these values once. With a gradient on a device it reads all, and waits for the
+// device's work.
 bool is_finite_gradient(const at::Tensor& gradient);
 
 }  // namespace trireme
