@@ -4,9 +4,8 @@ import functools
 import statistics
 
 from contenders import (bare_tcp, ddp_step, gloo_all_reduce, openmpi, our_all_reduce, our_copies,
-                        our_first_step, our_push_pull, our_requests, our_step,
-                        package_all_reduce, progress, torch_push_pull, torch_rpc, torchrun_first_step,
-                        written_step)
+                        our_first_step, our_push_pull, our_requests, our_step, package_all_reduce,
+                        progress, torch_push_pull, torch_rpc, torchrun_first_step, written_step)
 from pairs import compare, interleave
 from report import Row, Section, median_of
 

@@ -47,8 +47,7 @@ std::string describe_difference(const std::vector<OptimizersOfRank>& told, int o
           found.sentence(fmt::format("at leave(), the parameter '{}' of {}",
                                      parameters.digests[p].first, optimizer)),
           parameters.steps,
-          parameters.alike_in > 0 ? fmt::format("step {}", parameters.alike_in)
-                                  : "the start");
+          parameters.alike_in > 0 ? fmt::format("step {}", parameters.alike_in) : "the start");
     }
   if (others > 0) first += fmt::format(", and {} others", others);
   return first;

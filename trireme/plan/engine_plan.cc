@@ -280,8 +280,8 @@ void check(const EnginePlan& plan) {
       plan.exchange == ExchangeKind::all_reduce || plan.exchange == ExchangeKind::local_steps;
   if (plan.ranks() > 1 && sends_messages) check_messages(plan);
   if (plan.shard_tree.has_value() != (plan.exchange == ExchangeKind::reproducible) ||
-      plan.layout.has_value() != (plan.exchange == ExchangeKind::shared ||
-                                  plan.exchange == ExchangeKind::host_means) ||
+      plan.layout.has_value() !=
+          (plan.exchange == ExchangeKind::shared || plan.exchange == ExchangeKind::host_means) ||
       plan.servers.has_value() != (plan.exchange == ExchangeKind::servers))
     refuse_plan(fmt::format("its parts are not those of exchange {}", to_string(plan.exchange)));
 }
