@@ -85,8 +85,7 @@ std::string advice(int exit_code, const JobEnd& job) {
   if (exit_code != kExitUsage) return {};
   return job.runs_own_programme
              ? " (the programme's use of Trireme, or its own arguments, are wrong: see the "
-               "worker's "
-               "message)"
+               "worker's message)"
              : " (the command line or configuration is wrong: see the worker's message)";
 }
 

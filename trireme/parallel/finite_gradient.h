@@ -4,8 +4,8 @@
 
 namespace trireme {
 
-// A loss that is NaN makes whole gradients so. Of a large one the first values are read: all of
-// them would cost a tenth of a step whose batch is small.
+// A loss that is NaN makes whole gradients so. Of a large one the first values are read, because
+// all of them would be one more pass over memory in each step.
 inline constexpr int64_t kMostValuesLookedAt = int64_t{1} << 18;
 
 // Reads each of these values once. With a gradient on a device it reads all, and waits for the
