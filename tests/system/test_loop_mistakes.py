@@ -1,7 +1,6 @@
 """Mistakes in training loops of one's own are named, on the rank that makes them and on the others
 (loop_mistakes.cc)."""
 
-import concurrent.futures
 import re
 import typing
 import unittest
@@ -120,28 +119,27 @@ NO_MISTAKES = (
 
 
 class LoopMistakes(SystemTest):
-    def run_mistake(self, name, processes, apart=False, **variables):
-        words = (PROGRAMME, name)
-        if processes > 1:
-            words = (TRIREME, "launch", "--workers", processes, "--", *words)
-        if apart:
-            variables["TEST_APART"] = "1"
-        return self.run_to_end(*words, timeout=90,
+    def words_of(self, name, processes):
+        launch = (TRIREME, "launch", "--workers", processes, "--") if processes > 1 else ()
+        return (*launch, PROGRAMME, name)
+
+    def run_mistake(self, name, processes, **variables):
+        return self.run_to_end(*self.words_of(name, processes), timeout=90,
                                env=environment(OMP_NUM_THREADS="1", **variables))
 
     def check_each(self, mistakes, check):
         """Runs several at once, and calls check(mistake, processes, standard error)."""
-        cases = [(mistake, processes, apart) for mistake in mistakes
-                 for processes in mistake.processes for apart in mistake.apart]
-        with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
-            runs = [pool.submit(self.run_mistake, mistake.name, processes, apart)
-                    for mistake, processes, apart in cases]
-            for (mistake, processes, apart), run in zip(cases, runs):
-                code, out, err = run.result()
-                with self.subTest(mistake.name, processes=processes, apart=apart):
-                    self.assertEqual(code, mistake.code, out + err)
-                    self.assertNotIn("SIGSEGV", err)
-                    check(mistake, processes, err)
+        jobs = {(mistake, processes, apart):
+                (*(("env", "TEST_APART=1") if apart else ()),
+                 *self.words_of(mistake.name, processes))
+                for mistake in mistakes for processes in mistake.processes
+                for apart in mistake.apart}
+        for (mistake, processes, apart), code, out, err in self.run_each(
+                jobs, AT_ONCE, timeout=90, env=environment(OMP_NUM_THREADS="1")):
+            with self.subTest(mistake.name, processes=processes, apart=apart):
+                self.assertEqual(code, mistake.code, out + err)
+                self.assertNotIn("SIGSEGV", err)
+                check(mistake, processes, err)
 
     def assert_named(self, mistakes):
         def check(mistake, processes, err):

@@ -453,9 +453,8 @@ void continued(World& world) {
                 {"sum", sum_of(model)}});
 }
 
-// The last rank leaves inside the loop of an elastic job (TEST_LEAVES: "leave"), or comes out of
-// it
-// ("break"), while the others go on.
+// The last rank leaves inside the loop of an elastic job (TEST_LEAVES: "leave"), ends its process
+// ("exit"), or comes out of the loop, while the others go on.
 void left_an_elastic_loop(World& world) {
   Net model;
   model.to(torch::kDouble);
