@@ -32,25 +32,23 @@ std::vector<int64_t> digests_of(const std::vector<OptimizersOfRank>& ranks,
 
 // Empty if no parameter of all ranks differs.
 std::string describe_difference(const std::vector<OptimizersOfRank>& told, int own_rank) {
+  const OptimizersOfRank& own = told[static_cast<size_t>(own_rank)];
+  std::vector<std::pair<std::string, size_t>> places;  // Optimizer and parameter.
+  for (const auto& [optimizer, parameters] : own)
+    for (size_t p = 0; p < parameters.digests.size(); ++p) places.emplace_back(optimizer, p);
   std::vector<int> ranks(told.size());
   std::iota(ranks.begin(), ranks.end(), 0);
-  std::string first;
-  int others = -1;
-  for (const auto& [optimizer, parameters] : told[static_cast<size_t>(own_rank)])
-    for (size_t p = 0; p < parameters.digests.size(); ++p) {
-      const std::vector<int64_t> values = digests_of(told, optimizer, p);
-      const OddRanks found = values.empty() ? OddRanks() : find_odd_ranks(ranks, values);
-      if (!found || ++others > 0) continue;
-      first = fmt::format(
-          "{}, when {} steps were done. Something else than the optimizer's steps has changed it "
-          "since {}",
-          found.sentence(fmt::format("at leave(), the parameter '{}' of {}",
-                                     parameters.digests[p].first, optimizer)),
-          parameters.steps,
-          parameters.alike_in > 0 ? fmt::format("step {}", parameters.alike_in) : "the start");
-    }
-  if (others > 0) first += fmt::format(", and {} others", others);
-  return first;
+  const auto found = find_odd_thing(ranks, places.size(), [&](size_t place) {
+    return digests_of(told, places[place].first, places[place].second);
+  });
+  if (!found) return {};
+  const auto& [optimizer, p] = places[found->thing];
+  const Parameters& parameters = own.at(optimizer);
+  return fmt::format("{}, when {} steps were done. {}{}",
+                     found->ranks.sentence(fmt::format("at leave(), the parameter '{}' of {}",
+                                                       parameters.digests[p].first, optimizer)),
+                     parameters.steps, since_when(parameters.alike_in),
+                     found->others > 0 ? fmt::format(", and {} others", found->others) : "");
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <trireme/comm/odd_ranks.h>
 #include <algorithm>
+#include <utility>
 
 namespace trireme {
 
@@ -30,6 +31,26 @@ OddRanks find_odd_ranks(std::span<const int> ranks, std::span<const int64_t> val
     (is_odd ? found.odd : found.others).push_back(ranks[i]);
   }
   return found;
+}
+
+std::optional<OddThing> find_odd_thing(
+    std::span<const int> ranks, size_t count,
+    const std::function<std::vector<int64_t>(size_t thing)>& values_of) {
+  std::optional<OddThing> first;
+  for (size_t thing = 0; thing < count; ++thing) {
+    OddRanks found = find_odd_ranks(ranks, values_of(thing));
+    if (!found) continue;
+    if (first)
+      ++first->others;
+    else
+      first = OddThing{thing, std::move(found), 0};
+  }
+  return first;
+}
+
+std::string since_when(int64_t alike_in) {
+  return fmt::format("Something else than the optimizer's steps has changed it since {}",
+                     alike_in > 0 ? fmt::format("step {}", alike_in) : "the start");
 }
 
 std::string OddRanks::sentence(const std::string& what) const {

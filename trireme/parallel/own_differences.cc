@@ -102,28 +102,20 @@ void refuse_other_parameters(Group& group, const OwnPlace& place,
   const auto count = std::ssize(own);
   const at::Tensor all = at::zeros({group.size(), count}, at::kLong);
   group.all_gather(at::tensor(own, at::kLong), all.view({-1}));
-  OddRanks first;
-  std::string name;
-  int others = -1;
-  for (int64_t p = 0; p < count; ++p) {
+  const auto found = find_odd_thing(ranks, own.size(), [&](size_t p) {
     std::vector<int64_t> values;
-    for (const int rank : ranks) values.push_back(all[rank][p].item<int64_t>());
-    const OddRanks found = find_odd_ranks(ranks, values);
-    if (!found) continue;
-    ++others;
-    if (first) continue;
-    first = found;
-    name = parameters[static_cast<size_t>(p)].name;
-  }
-  if (!first) return;
-  const std::string since =
-      place.alike_in > 0 ? fmt::format("step {}", place.alike_in) : "the start";
+    for (const int rank : ranks)
+      values.push_back(all[rank][static_cast<int64_t>(p)].item<int64_t>());
+    return values;
+  });
+  if (!found) return;
   throw ErrorOfAllRanks(
       ErrorCode::invalid_argument, "parallel",
-      fmt::format("step {}: {}{}. Something else than the optimizer's steps has changed it since "
-                  "{}",
-                  place.steps + 1, first.sentence(fmt::format("the parameter '{}'", name)),
-                  others > 0 ? fmt::format(", nor are {} others", others) : "", since),
+      fmt::format(
+          "step {}: {}{}. {}", place.steps + 1,
+          found->ranks.sentence(fmt::format("the parameter '{}'", parameters[found->thing].name)),
+          found->others > 0 ? fmt::format(", nor are {} others", found->others) : "",
+          since_when(place.alike_in)),
       place.remedy);
 }
 
