@@ -3,7 +3,6 @@
 // (Li et al. 2020, "PyTorch Distributed", section 3.2.3). The facts of the step travel before
 // them. With the samples of all ranks the sum of gradients is the mean: a sum over samples may be
 // too large for float16.
-#include <ATen/ops/isfinite.h>
 #include <ATen/ops/zeros.h>
 #include <fmt/ranges.h>
 #include <trireme/base/error_parts.h>
@@ -11,24 +10,15 @@
 #include <trireme/capi/step_checks.h>
 #include <trireme/comm/dtype.h>
 #include <trireme/parallel/bucket_progress.h>
+#include <trireme/parallel/finite_gradient.h>
 #include <trireme/parallel/own_faults.h>
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <optional>
 
 using trireme::Error;
 using trireme::Phase;
 using namespace trireme::capi;
-
-namespace {
-
-// A sum is quicker, and wrong only where it overflows.
-bool is_finite(const at::Tensor& flat) {
-  return std::isfinite(flat.sum().item<double>()) || at::isfinite(flat).all().item<bool>();
-}
-
-}  // namespace
 
 struct trireme_gradients : Bound {
   trireme_gradients(trireme_world& world, const trireme_tensor* const* parameters,
@@ -150,7 +140,7 @@ struct trireme_gradients : Bound {
     bool all_finite = true;
     for (size_t b = 0; b < works_.size(); ++b) {
       works_[b]->wait();
-      all_finite = all_finite && is_finite(flats_[b]);
+      all_finite = all_finite && trireme::is_finite_gradient(flats_[b]);
     }
     // The caller's gradients are still those of this rank alone.
     nonfinite_rank_ = all_finite ? -1 : checks_->look_for_nonfinite(gradients_);

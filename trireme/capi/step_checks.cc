@@ -1,6 +1,5 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/full.h>
-#include <ATen/ops/isfinite.h>
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 #include <trireme/base/hash.h>
@@ -9,6 +8,7 @@
 #include <trireme/capi/step_checks.h>
 #include <trireme/comm/at_the_end.h>
 #include <trireme/comm/world.h>
+#include <trireme/parallel/finite_gradient.h>
 #include <trireme/train/state_transfer.h>
 #include <algorithm>
 #include <utility>
@@ -171,7 +171,7 @@ void StepChecks::throw_told(int rank) {
 int StepChecks::look_for_nonfinite(const std::vector<std::optional<at::Tensor>>& own) {
   at::Tensor first = at::full({1}, -1, at::kLong);
   for (size_t i = 0; i < own.size() && first.item<int64_t>() < 0; ++i)
-    if (own[i] && !at::isfinite(*own[i]).all().item<bool>()) first.fill_(static_cast<int64_t>(i));
+    if (own[i] && !is_finite_gradient(*own[i])) first.fill_(static_cast<int64_t>(i));
   const at::Tensor all = at::zeros({group_->size()}, at::kLong);
   group_->all_gather(first, all);
   const auto* const found = all.const_data_ptr<int64_t>();

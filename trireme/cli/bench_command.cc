@@ -169,7 +169,8 @@ int bench_step(const BenchArguments& arguments) {
                 "--written measures a loop with one replica in each process, without a mesh or a "
                 "memory policy",
                 "--written with --path shm, tcp or another one between processes");
-  if (arguments.check_every < 0 || (arguments.check_every != 64 && !arguments.written))
+  if (arguments.check_every < 0 ||
+      (arguments.check_every != BenchArguments().check_every && !arguments.written))
     throw Error(ErrorCode::invalid_argument, "cli",
                 fmt::format("--check-every {}{}", arguments.check_every,
                             arguments.written ? "" : " without --written"),

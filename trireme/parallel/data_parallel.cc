@@ -1,5 +1,3 @@
-#include <ATen/CPUGeneratorImpl.h>
-#include <ATen/Context.h>
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 
@@ -12,6 +10,7 @@
 #include <trireme/parallel/data_parallel_impl.h>
 #include <trireme/parallel/gradients.h>
 #include <trireme/parallel/own_differences.h>
+#include <trireme/parallel/shared_random.h>
 #include <trireme/parallel/step_facts.h>
 #include <trireme/parallel/sync_batch_norm.h>
 #include <trireme/watch/phase_marks.h>
@@ -207,13 +206,6 @@ StepOutcome DataParallel::Impl::finish(const Update& update) {
 
 namespace {
 
-// The ranks of a programme that has set no seed have drawn the same until now. Dropout differs.
-void draw_other_numbers(const World& world) {
-  if (world.rank() > 0 && comm::is_seeded_by_job())
-    at::manual_seed(mix64(at::detail::getDefaultCPUGenerator().current_seed(),
-                          static_cast<uint64_t>(world.rank())));
-}
-
 std::unique_ptr<DataParallel::Impl> join(World& world, std::shared_ptr<torch::nn::Module> module,
                                          UpdatedTensors updated,
                                          const DataParallelOptions& options) {
@@ -224,7 +216,8 @@ std::unique_ptr<DataParallel::Impl> join(World& world, std::shared_ptr<torch::nn
                                                    std::move(updated), options);
   impl->look_for_own_loop(world, options.trains_apart);
   SyncBatchNorm::weigh_by(nullptr);
-  draw_other_numbers(world);
+  // The ranks of a programme that has set no seed have drawn the same until now.
+  if (comm::is_seeded_by_job()) draw_other_numbers(impl->device, world.rank(), /*number=*/0);
   return impl;
 }
 

@@ -5,10 +5,10 @@
 
 namespace trireme {
 
-bool is_finite_gradient(const at::Tensor& gradient) {
+bool is_finite_gradient(const at::Tensor& gradient, int64_t most) {
   const at::Tensor values = (gradient.is_sparse() ? gradient._values() : gradient).detach();
   if (values.is_cpu() && values.is_non_overlapping_and_dense()) {
-    const int64_t most = std::min(values.numel(), kMostValuesLookedAt);
+    most = std::min(values.numel(), most);
     if (values.scalar_type() == at::kFloat)
       return compression::is_finite(values.const_data_ptr<float>(), most);
     if (values.scalar_type() == at::kDouble)

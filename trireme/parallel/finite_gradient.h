@@ -1,15 +1,14 @@
 // Whether a gradient has a NaN or an infinite value.
 #pragma once
 #include <ATen/core/Tensor.h>
+#include <cstdint>
+#include <limits>
 
 namespace trireme {
 
-// A loss that is NaN makes whole gradients so. Of a large one the first values are read, because
-// all of them would be one more pass over memory in each step.
-inline constexpr int64_t kMostValuesLookedAt = int64_t{1} << 18;
-
-// Reads each of these values once. With a gradient on a device it reads all, and waits for the
-// device's work.
-bool is_finite_gradient(const at::Tensor& gradient);
+// Reads each value once, or only the first `most` where it can. With a gradient on a device it
+// reads all, and waits for the device's work.
+bool is_finite_gradient(const at::Tensor& gradient,
+                        int64_t most = std::numeric_limits<int64_t>::max());
 
 }  // namespace trireme

@@ -11,6 +11,10 @@ namespace {
 // 2021, "Sharpness-Aware Minimization"). It does so a few times.
 constexpr int kWritesWithoutStep = 16;
 
+// A loss that is NaN makes whole gradients so. Of a large one the first values are looked at,
+// because all of them would be one more pass over memory in each step.
+constexpr int64_t kMostValuesLookedAt = int64_t{1} << 18;
+
 }  // namespace
 
 OwnChecks::OwnChecks(const std::vector<NamedTensor>& parameters, const OwnStepsOptions& options)
@@ -25,17 +29,18 @@ OwnChecks::OwnChecks(const std::vector<NamedTensor>& parameters, const OwnStepsO
 void OwnChecks::look_at(int parameter) {
   if (!wants_finite_ || not_finite_ >= 0) return;
   const at::Tensor& gradient = parameters_[static_cast<size_t>(parameter)].tensor.grad();
-  if (gradient.defined() && !is_finite_gradient(gradient)) not_finite_ = parameter;
+  if (gradient.defined() && !is_finite_gradient(gradient, kMostValuesLookedAt))
+    not_finite_ = parameter;
 }
 
 ParameterChange OwnChecks::find(int64_t step) {
   count_moves();
+  if (const uint64_t now = sample_now(); std::exchange(sample_, now) != now)
+    ++written_without_step_;
   if (not_finite_ >= 0) return {Change::not_finite, std::exchange(not_finite_, -1)};
   if (const auto found = apart_ ? apart_->find_change() : ParameterChange();
       found.change != Change::none)
     return found;
-  const uint64_t now = sample();
-  if (std::exchange(sample_before_, now) != now) ++written_without_step_;
   if (written_without_step_ >= kWritesWithoutStep)
     return {Change::past_engine, static_cast<int>(step)};
   return {};
@@ -47,10 +52,10 @@ void OwnChecks::adopt_writes() {
   versions_ = count_versions();
   places_ = mix_of_places();
   moves_ = 0;
-  sample_before_ = sample();
+  sample_ = sample_now();
 }
 
-uint64_t OwnChecks::sample() const {
+uint64_t OwnChecks::sample_now() const {
   uint64_t mix = 1;
   for (const auto& [name, tensor] : parameters_) mix = mix64(mix, sample_of(tensor, 1));
   return mix;
@@ -64,7 +69,7 @@ void OwnChecks::update(const std::function<void()>& own) {
 
 void OwnChecks::end_evaluation() {
   written_without_step_ = 0;
-  sample_before_ = sample();
+  sample_ = sample_now();
 }
 
 void OwnChecks::end_step() {

@@ -28,14 +28,16 @@ class OwnChecks {
   // the same on all ranks unless one of them has written its own. Never 0.
   uint64_t writes() const;
   void adopt_writes();
-  // A hash of one value of each parameter: the same on all ranks as long as these are.
-  uint64_t sample() const;
+  // A hash of one value of each parameter at the last find(): the same on all ranks as long as
+  // these are.
+  uint64_t sample() const { return sample_; }
   // Runs the optimizer's own step.
   void update(const std::function<void()>& own);
   void end_step();        // Another step begins,
   void end_evaluation();  // or another evaluation of its closure.
 
  private:
+  uint64_t sample_now() const;
   uint64_t count_versions() const;
   uint64_t mix_of_places() const;
   void count_moves();
@@ -45,7 +47,7 @@ class OwnChecks {
   int not_finite_ = -1;  // The first parameter whose gradient is not.
   uint64_t versions_ = 0, places_ = 0, moves_ = 0;
   // For the loop that never calls step().
-  uint64_t sample_before_ = 1;
+  uint64_t sample_ = 1;
   int written_without_step_ = 0;
   std::shared_ptr<TrainedApart> apart_;  // Null if the loop may train other tensors.
 };

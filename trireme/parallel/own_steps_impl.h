@@ -1,7 +1,5 @@
 // The parts of an OwnSteps in a world of several processes. Included by its sources alone.
 #pragma once
-#include <ATen/CPUGeneratorImpl.h>
-#include <ATen/Context.h>
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/nn/module.h>
@@ -19,6 +17,7 @@
 #include <trireme/parallel/own_checks.h>
 #include <trireme/parallel/own_differences.h>
 #include <trireme/parallel/own_steps.h>
+#include <trireme/parallel/shared_random.h>
 #include <trireme/parallel/step_facts.h>
 #include <trireme/parallel/sync_batch_norm.h>
 #include <algorithm>
@@ -86,7 +85,7 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
         [this](int64_t samples, int64_t of_all) { weigh_own_sum(samples, of_all); });
     loop->before_batch.emplace_back(before_batch);
     SyncBatchNorm::weigh_by(loop);
-    draw_other_numbers();
+    draw_other_numbers(engine.device, rank(), number);
   }
 
   // Ranks without batches learn only at the end of a backward that it has begun.
@@ -101,19 +100,6 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
     const at::NoGradGuard no_grad;
     for (const auto& [name, tensor] : engine.parameters)
       if (tensor.grad().defined()) tensor.mutable_grad().mul_(factor);
-  }
-
-  // Dropout and noise differ on every rank. Rank 0 draws what a process alone would draw.
-  void draw_other_numbers() const {
-    if (rank() == 0) return;
-    draw_other_numbers_from(at::detail::getDefaultCPUGenerator());
-    if (!engine.device.is_cpu())
-      draw_other_numbers_from(at::globalContext().defaultGenerator(engine.device));
-  }
-  void draw_other_numbers_from(at::Generator generator) const {
-    const std::lock_guard lock(generator.mutex());
-    generator.set_current_seed(mix64(generator.current_seed(), static_cast<uint64_t>(rank()),
-                                     static_cast<uint64_t>(number)));
   }
 
   // Runs in backward, when a gradient has been accumulated.

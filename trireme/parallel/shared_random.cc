@@ -1,10 +1,12 @@
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 
 #include <fmt/format.h>
 
 #include <trireme/base/error.h>
+#include <trireme/base/hash.h>
 #include <trireme/base/log.h>
 #include <trireme/parallel/shared_random.h>
 #include <trireme/watch/phase_marks.h>
@@ -24,6 +26,12 @@ void set_numbers(at::Generator& generator, const at::Tensor& state) {
   generator.set_state(state);
 }
 
+void draw_other_numbers_from(at::Generator generator, int rank, int number) {
+  const std::lock_guard lock(generator.mutex());
+  generator.set_current_seed(
+      mix64(generator.current_seed(), static_cast<uint64_t>(rank), static_cast<uint64_t>(number)));
+}
+
 std::string hex_of(const at::Tensor& bytes) {
   std::string text;
   const uint8_t* const byte = bytes.const_data_ptr<uint8_t>();
@@ -40,6 +48,13 @@ at::Tensor bytes_of_hex(const std::string& text) {
 }
 
 }  // namespace
+
+void draw_other_numbers(at::Device device, int rank, int number) {
+  if (rank == 0) return;
+  draw_other_numbers_from(at::detail::getDefaultCPUGenerator(), rank, number);
+  if (!device.is_cpu())
+    draw_other_numbers_from(at::globalContext().defaultGenerator(device), rank, number);
+}
 
 SharedRandom::SharedRandom(World& world) : loop_(world.own_loop()), number_(loop_->loaders++) {}
 

@@ -1,5 +1,7 @@
-// Random draws that are the same on all ranks, for the samplers of data_loader.h.
+// Random draws that are the same on all ranks, for the samplers of data_loader.h, and draws that
+// differ.
 #pragma once
+#include <c10/core/Device.h>
 #include <trireme/comm/world.h>
 #include <cstdint>
 #include <functional>
@@ -10,6 +12,11 @@ namespace trireme {
 
 // Throws Error(invalid_argument) if some ranks would get no sample of such a batch.
 void check_batch(const World& world, int64_t batch);
+
+// From now on rank 0 draws what a process alone would draw, and each other rank other numbers:
+// dropout and noise differ. This holds for the default generators of the host and of `device`.
+// `number` is the engine's, among those of the process.
+void draw_other_numbers(at::Device device, int rank, int number);
 
 class SharedRandom {
  public:

@@ -2,8 +2,7 @@
 // (Exchange::leave_means()). Backward leaves gradients in memory that all ranks see. Each rank
 // then computes the means of its shard of all elements, and writes them into the gradients of
 // every rank: memory is read and written once, and no gradient is copied. Every rank has the same
-// bits. No message travels while backward runs: where the ranks of a host keep its cores busy, the
-// copies and threads of such messages cost more than they hide.
+// bits. Nothing travels while backward runs, as in all groups whose ranks share memory.
 #pragma once
 #include <trireme/parallel/exchange.h>
 #include <trireme/plan/engine_plan.h>
