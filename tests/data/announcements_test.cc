@@ -4,6 +4,7 @@
 #include <trireme/data/chained_source.h>
 #include <trireme/data/kinds/zip_set.h>
 #include <trireme/data/mixture_source.h>
+#include <trireme/data/ordered_batches.h>
 #include <trireme/data/packed_source.h>
 #include <trireme/data/pipeline/document_source.h>
 #include <trireme/data/pipeline/mixed_source.h>
@@ -215,6 +216,24 @@ TEST(Announcements, NameTheNeighbourThatIsMixed) {
   load(data::mix_source(source, data::BatchMix(data::parse_stages("data.stages", "mixup"), 40)),
        options_with(2));
   expect_good(source->record);
+}
+
+// Of an evaluation, which may end early.
+TEST(Announcements, OfBatchesInOrderAreTakenBack) {
+  for (const int threads : {0, 3})
+    for (const int64_t most : {100, 2}) {
+      const auto source = recording(40, 10);
+      {
+        data::OrderedBatches batches(source, {3, 38, 4}, {.threads = threads, .batches = 6},
+                                     [&](const Draws& draws) {
+                                       Example rows = source->get_batch(draws);
+                                       return Batch{.data = rows.data, .target = rows.target};
+                                     });
+        for (int64_t i = 0; batches.has_next() && i < most; ++i) batches.next();
+        EXPECT_EQ(source->record.announced() >= 35, most == 100);
+      }
+      expect_good(source->record);
+    }
 }
 
 class RecordingReader : public data::MadeDocuments {

@@ -71,10 +71,31 @@ TEST(CountedClasses, AreKeptSoThatTheNextOpeningReadsNoRecords) {
     replace_in_the_middle(file, format == "csv" ? ",2,3,-" : "2, \"kind\": 3",
                           format == "csv" ? ",9,8,-" : "9, \"kind\": 8");
     EXPECT_EQ(classes_of(options_for(format, file)), 3);
-    // Another field is counted by itself.
-    EXPECT_EQ(classes_of(options_for(format, file, "kind")), 9);
+    // The scan for the index has seen all fields.
+    EXPECT_EQ(classes_of(options_for(format, file, "kind")), 5);
+  }
+}
+
+TEST(CountedClasses, OfTextsAreFoundWhileTheIndexIsMade) {
+  const data::Folder folder;
+  const std::map<std::string, std::string> texts{
+      {"csv", csv_text()},
+      {"jsonl", jsonl_text() + "{\"x\": 1, \"label\": 2, \"kind\": 1, \"about\": \"\"}\n"}};
+  for (const auto& [format, text] : texts) {
+    const fs::path file = folder.write("rows." + format, text);
+    records::open_records({.format = format, .path = file.string()});
+    replace_in_the_middle(file, format == "csv" ? ",2,3,-" : "2, \"kind\": 3",
+                          format == "csv" ? ",9,8,-" : "9, \"kind\": 8");
     EXPECT_EQ(classes_of(options_for(format, file)), 3);
   }
+}
+
+// The error names the record, so it is looked for.
+TEST(CountedClasses, BelowZeroAreRefusedByTheRecord) {
+  const data::Folder folder;
+  const fs::path file = folder.write("rows.csv", "x,label\n1,0\n2,-3\n");
+  expect_error([&] { classes_of(options_for("csv", file)); }, ErrorCode::invalid_argument,
+               {"line 3", "the label is -3, below 0"});
 }
 
 TEST(CountedClasses, OfTfrecordAreKeptToo) {

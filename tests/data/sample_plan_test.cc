@@ -7,6 +7,7 @@
 #include <trireme/data/loader.h>
 #include <trireme/data/packed_source.h>
 #include <trireme/data/pad.h>
+#include <trireme/data/pipeline/batch_mix.h>
 #include <trireme/data/pipeline/document_source.h>
 #include <trireme/data/pipeline/pipeline_source.h>
 
@@ -189,6 +190,31 @@ TEST(RenumberedSource, RepeatsSamplesWithRandomNumbersOfTheirOwn) {
   EXPECT_EQ(values(batch.target), (Numbers{0, 1, 0, 1}));
   EXPECT_FALSE(at::equal(batch.data.narrow(0, 0, 2), batch.data.narrow(0, 2, 2)));
   EXPECT_EQ(batch.data[2].item<int64_t>(), twice.get(draws.at(2)).data.item<int64_t>());
+}
+
+// As one that mixes a batch does, which asks for the sample before it too.
+TEST(RenumberedSource, GivesTheNeighbourRandomNumbersOfItsOwn) {
+  class Mixing : public Numbered {
+   public:
+    using Numbered::Numbered;
+    bool mixes_batches() const override { return true; }
+    Example get_batch(const Draws& draws) const override {
+      asked = data::with_neighbour(draws);
+      return Numbered::get_batch(draws);
+    }
+    mutable Draws asked;
+  };
+  const auto mixing = std::make_shared<Mixing>(2);
+  const RenumberedSource twice(mixing, 4, [](int64_t i) { return i % 2; });
+  Draws draws({2, 3}, 1, 9);
+  for (const std::optional<int64_t> before : {std::optional<int64_t>(1), {}}) {
+    draws.before = before;
+    twice.get_batch(draws);
+    EXPECT_EQ(mixing->asked.indices, (Numbers{1, 0, 1}));
+    EXPECT_EQ(mixing->asked.at(0).seed, Draws({before.value_or(3)}, 1, 9).at(0).seed);
+    EXPECT_EQ(mixing->asked.at(1).seed, draws.at(0).seed);
+    EXPECT_EQ(mixing->asked.at(2).seed, draws.at(1).seed);
+  }
 }
 
 TEST(ZipReaders, PutsFieldsBesideEachOther) {

@@ -86,6 +86,30 @@ TEST(TfRecord, GivesTheFeaturesOfExamples) {
   }
 }
 
+// Not those of the first record alone, which may be damaged.
+TEST(TfRecord, HasTheFieldsOfAllRecordsThatItLooksAt) {
+  const Folder folder;
+  std::string first = small_file();
+  first[first.find("jpeg")] = 'J';
+  const auto label = [](const std::string& numbers) {
+    return feature("label", 3, message(1, numbers));
+  };
+  const auto reader = open_path(folder.write(
+      "x.tfrecord", first + example(label("\x01") + feature("box", 2, message(1, ""))) +
+                        example(label("\x02\x03") + feature("box", 2, message(1, "")))));
+  ASSERT_EQ(reader->fields().size(), 2U);
+  EXPECT_EQ(reader->fields()[0].name, "label");
+  EXPECT_FALSE(reader->fields()[0].shape);
+  EXPECT_EQ(reader->fields()[1].name, "box");
+  const auto whole = open_path(folder.write("y.tfrecord", example(label("\x01"))));
+  EXPECT_EQ(whole->fields()[0].shape, std::vector<int64_t>{});
+  std::string none = example(label("\x01"));
+  none[none.size() - 5] = '!';
+  const std::string path = folder.write("z.tfrecord", none);
+  EXPECT_NE(message_of(ErrorCode::corrupt, [&] { open_path(path); }).find("z.tfrecord, record 0"),
+            std::string::npos);
+}
+
 TEST(TfRecord, NamesTheRecordWithAWrongCrc) {
   const Folder folder;
   const size_t second = small_file().find("png!");

@@ -94,8 +94,8 @@ IN_DATA_PARALLEL = (
             "rank {last}, step 3: its weight_decay is not that of ranks? 0", (2, 3), apart=BOTH),
     Mistake("went_on_behind_leave_with_data_parallel",
             r"step\(\) of all ranks behind World::leave\(\)", all_say=False, apart=BOTH),
-    Mistake("drifted_with_data_parallel", "the parameter 'output.bias' of rank {last} is not that "
-            "of ranks? 0.*since step 2", (2, 3), apart=(True,)),
+    Mistake("drifted_with_data_parallel", "step 4: the parameter 'output.bias' of rank {last} is "
+            "not that of ranks? 0.*since step 2", (2, 3), apart=(True,)),
     Mistake("drifted_with_data_parallel", "rank {last}: parameter 'output.bias' was written in "
             "place, but all replicas of a host share one copy", (2, 3)),
 )

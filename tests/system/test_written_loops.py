@@ -16,14 +16,15 @@ PROGRAMME = BIN / "written_loops"
 
 
 class WrittenLoops(SystemTest):
-    def run_scenario(self, name, processes):
+    def run_scenario(self, name, processes, **variables):
         words = (PROGRAMME, name)
         if processes > 1:
             words = (TRIREME, "launch", "--workers", processes, "--", *words)
-        return self.run_to_end(*words, timeout=90)
+        return self.run_to_end(*words, timeout=90, env=environment(
+            **{key: str(value) for key, value in variables.items()}))
 
-    def lines_of(self, name, processes):
-        code, out, err = self.run_scenario(name, processes)
+    def lines_of(self, name, processes, **variables):
+        code, out, err = self.run_scenario(name, processes, **variables)
         self.assertEqual(code, 0, f"{name}, {processes} processes\n{out}\n{err}")
         return [json.loads(line[line.index("{"):]) for line in out.splitlines() if "{" in line]
 
@@ -71,6 +72,17 @@ class WrittenLoops(SystemTest):
         rates = [line["rate"] for line in self.lines_of("plateau", 1)]
         self.assertGreaterEqual(len(set(rates)), 3)
         self.assert_same("plateau", 1e-9, at_least=12)
+
+    def test_such_a_schedule_and_numbers_of_the_programme_continue(self):
+        whole = self.lines_of("plateau", 1)
+        for stop in (1, 4, 7):
+            with self.subTest(stop=stop):
+                folder = self.folder / f"after {stop}"
+                parts = (self.lines_of("plateau", 2, TEST_FOLDER=folder, TEST_STOP=stop)
+                         + self.lines_of("plateau", 1, TEST_FOLDER=folder))
+                for key in ("rate", "lowest", "seen", "sum"):
+                    for one, other in zip(whole, parts, strict=True):
+                        self.assertAlmostEqual(one[key], other[key], places=9, msg=key)
 
     def test_parameters_may_be_filled_on_all_ranks_after_wrapping(self):
         self.assert_same("applied", 1e-9, at_least=6)

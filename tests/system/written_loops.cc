@@ -9,7 +9,10 @@
 #include <trireme/train/loop_record.h>
 #include <trireme/train/own_checkpoint.h>
 
+#include <torch/optim/schedulers/reduce_on_plateau_scheduler.h>
+#include <algorithm>
 #include <csignal>
+#include <limits>
 #include <sstream>
 #include <thread>
 
@@ -508,7 +511,9 @@ void replaced(World& world) {
   print(world, {{"ranks", world.size()}, {"sum", sum_of(model)}});
 }
 
-// Their schedule looks at the loss of the whole batch, which LoopRecord::step() returns.
+// Their schedule looks at the loss of the whole batch, which LoopRecord::step() returns. It goes
+// on from the folder TEST_FOLDER, with the lowest loss and the number of steps, and may end early
+// after TEST_STOP steps.
 void plateau(World& world) {
   Net model;
   model.to(torch::kDouble);
@@ -516,16 +521,32 @@ void plateau(World& world) {
   Distributed<torch::optim::SGD> optimizer(world, model, torch::optim::SGDOptions(1.5));
   torch::optim::ReduceLROnPlateauScheduler schedule(
       optimizer, torch::optim::ReduceLROnPlateauScheduler::min, 0.5F, /*patience=*/1);
+  double lowest = std::numeric_limits<double>::infinity();
+  int64_t seen = 0;
   trireme::LoopRecord record(world, {.progress = false});
-  for (int epoch = 0; epoch < 2; ++epoch)
+  trireme::Checkpoint checkpoint(world, model, optimizer, {.dir = text_in("TEST_FOLDER")});
+  checkpoint.include(schedule);
+  checkpoint.include("lowest", lowest);
+  checkpoint.include("seen", seen);
+  checkpoint.include(*loader);
+  if (checkpoint.resume() == 0) TORCH_CHECK(seen == 0);
+  while (loader->epoch() < 2)
     for (auto& batch : *loader) {
       optimizer.zero_grad();
       auto loss = loss_of(model, batch);
       loss.backward();
       optimizer.step();
-      schedule.step(static_cast<float>(record.step(loss, optimizer)));
-      print(world,
-            {{"rate", optimizer.param_groups()[0].options().get_lr()}, {"sum", sum_of(model)}});
+      const double mean = record.step(loss, optimizer);
+      schedule.step(static_cast<float>(mean));
+      lowest = std::min(lowest, mean);
+      print(world, {{"rate", optimizer.param_groups()[0].options().get_lr()},
+                    {"lowest", lowest},
+                    {"seen", ++seen},
+                    {"sum", sum_of(model)}});
+      if (seen == number_in("TEST_STOP")) {
+        checkpoint.save(seen);
+        return;
+      }
     }
 }
 

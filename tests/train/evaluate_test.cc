@@ -49,7 +49,7 @@ TEST_P(Evaluated, CountsEachSampleOnce) {
     const auto rank = static_cast<size_t>(group.rank());
     const auto engine = engine_of(models[rank], groups[rank]);
     const Evaluation evaluation =
-        evaluate(*engine, models[rank], job, *source, 8, at::kDouble, group);
+        evaluate(*engine, models[rank], job, *source, {8, at::kDouble}, group);
     EXPECT_EQ(evaluation.samples, std::get<1>(GetParam()));
     EXPECT_NEAR(evaluation.loss, loss, 1e-12);
     EXPECT_DOUBLE_EQ(evaluation.accuracy, accuracy);
@@ -66,7 +66,7 @@ TEST(Evaluate, NeitherTrainsNorLeavesTheModelInAnotherMode) {
                         return model.forward(data);
                       }};
   const auto engine = engine_of(watched, group);
-  evaluate(*engine, watched, tests::job(), *clouds(10), 4, at::kDouble, *group);
+  evaluate(*engine, watched, tests::job(), *clouds(10), {4, at::kDouble}, *group);
   EXPECT_FALSE(was_training);
   EXPECT_TRUE(model.module->is_training());
   EXPECT_EQ(sha256_of(state_of(*model.module).parameters), before);
@@ -82,7 +82,7 @@ TEST(Evaluate, UsesTheJobsOwnLossAndCount) {
   const Model model = model_of_seed(1);
   const auto engine = engine_of(model, group);
   const Evaluation evaluation =
-      evaluate(*engine, model, job, *clouds(10), 10, at::kDouble, *group);
+      evaluate(*engine, model, job, *clouds(10), {10, at::kDouble}, *group);
   EXPECT_DOUBLE_EQ(evaluation.loss, 2.5);
   EXPECT_DOUBLE_EQ(evaluation.accuracy, 0.5);
 }
@@ -122,11 +122,11 @@ TEST(Evaluate, CountsAShareOnceIfSeveralRanksComputeItTogether) {
   const auto alone = tests::thread_groups(1)[0];
   const auto reference = engine_of(models[0], alone);
   const Evaluation expected =
-      evaluate(*reference, models[0], job, *source, 8, at::kDouble, *alone);
+      evaluate(*reference, models[0], job, *source, {8, at::kDouble}, *alone);
   tests::on_ranks(tests::thread_groups(3), [&](Group& group) {
     const Model& model = models[static_cast<size_t>(group.rank())];
     Stages engine(model, group.rank() == 2);
-    const Evaluation evaluation = evaluate(engine, model, job, *source, 8, at::kDouble, group);
+    const Evaluation evaluation = evaluate(engine, model, job, *source, {8, at::kDouble}, group);
     EXPECT_EQ(engine.samples, 20) << "all ranks compute all samples";
     EXPECT_EQ(evaluation.samples, 20);
     EXPECT_DOUBLE_EQ(evaluation.loss, expected.loss);

@@ -3,6 +3,7 @@
 #include <trireme/base/version.h>
 #include <trireme/capi/handles.h>
 #include <trireme/plan/data_plan.h>
+#include <trireme/tensor/cpu_allocator.h>
 #include <unistd.h>
 #include <cstdlib>
 #include <mutex>
@@ -92,6 +93,8 @@ trireme_status trireme_world_join(trireme_world** world) {
       if (error.code() != trireme::ErrorCode::aborted || !made->world.is_elastic()) throw;
       throw Outcome{TRIREME_DISMISSED, error.what()};
     }
+    // Processes of one host read each other's tensors, and large pages faster.
+    if (made->world.size() > 1) trireme::install_cpu_allocator();
     *world = made.release();
     Living::of_process().add(*world);
   });

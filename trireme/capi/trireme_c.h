@@ -77,7 +77,9 @@ typedef struct trireme_gradients trireme_gradients;
 typedef struct trireme_state trireme_state;
 
 /* COLLECTIVE. Finds this process's place in its job from the environment, and meets the others.
- * TRIREME_DISMISSED if an elastic job needs no further worker. */
+ * TRIREME_DISMISSED if an elastic job needs no further worker. In a job of several processes,
+ * memory that LibTorch allocates for CPU tensors from now on lies in large pages, and stays with
+ * the process when it is freed. */
 TRIREME_API trireme_status trireme_world_join(trireme_world** world);
 TRIREME_API int trireme_world_rank(const trireme_world* world);
 TRIREME_API int trireme_world_size(const trireme_world* world);

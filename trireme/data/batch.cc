@@ -45,4 +45,10 @@ Batch Batch::on(at::Device device) const {
   return there;
 }
 
+int64_t bytes_of(const Batch& batch) {
+  size_t bytes = batch.data.nbytes() + batch.target.nbytes();
+  for (const auto& [name, tensor] : batch.more) bytes += tensor.nbytes();
+  return static_cast<int64_t>(bytes);
+}
+
 }  // namespace trireme

@@ -50,4 +50,7 @@ struct Batch {
   Batch on(at::Device device) const;
 };
 
+// The memory of its tensors.
+int64_t bytes_of(const Batch& batch);
+
 }  // namespace trireme

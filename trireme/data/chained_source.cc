@@ -38,11 +38,13 @@ Draws RenumberedSource::renumbered(const Draws& draws) const {
   Draws own = draws;
   own.seeds.clear();
   for (size_t i = 0; i < draws.indices.size(); ++i) {
-    // A source that mixes a batch needs the bits of the sample before it too, and derives all.
-    if (!mixes_batches()) own.seeds.push_back(draws.at(i).seed);
+    own.seeds.push_back(draws.at(i).seed);
     own.indices[i] = at(draws.indices[i]);
   }
-  if (draws.before) own.before = at(*draws.before);
+  if (draws.before) {
+    own.seed_before = draws.at_before().seed;
+    own.before = at(*draws.before);
+  }
   return own;
 }
 

@@ -110,12 +110,6 @@ int64_t nanoseconds_of_computing() {
   return time.tv_sec * 1'000'000'000 + time.tv_nsec + waited;
 }
 
-int64_t bytes_of(const Batch& batch) {
-  size_t bytes = batch.data.nbytes() + batch.target.nbytes();
-  for (const auto& [name, tensor] : batch.more) bytes += tensor.nbytes();
-  return static_cast<int64_t>(bytes);
-}
-
 // Moves the samples at these places of a batch to those that were left out.
 void move_left_out(Batch& batch, const std::vector<size_t>& places) {
   std::vector<int64_t> kept;
@@ -446,6 +440,16 @@ LoaderTuning Loader::tuning() const {
           .tunes_prefetch = impl_->options.prefetch == LoaderOptions::kTuned && impl_->prefetch,
           .is_settled = tuner.is_settled(),
           .reason = tuner.reason()};
+}
+
+data::ReadAhead Loader::beside() const {
+  const data::LoaderSetting setting = impl_->tuner.setting();
+  return {.threads = setting.threads,
+          .batches = setting.ahead,
+          .memory_bytes = impl_->tuner.spare_bytes(),
+          .timeout = impl_->options.timeout,
+          .rank = impl_->rank,
+          .world_size = impl_->world_size};
 }
 
 void Loader::read_ahead_every(int64_t batches) {

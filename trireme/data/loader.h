@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 #include <trireme/base/deadline.h>
 #include <trireme/data/batch.h>
+#include <trireme/data/ordered_batches.h>
 #include <trireme/data/source.h>
 #include <trireme/data/tuner.h>
 #include <trireme/plan/data_plan.h>
@@ -98,6 +99,10 @@ class Loader {
   // The work of the source's stages, or of the source as a whole.
   std::vector<data::StageUse> stage_use() const;
   LoaderTuning tuning() const;
+
+  // What an evaluation may read ahead meanwhile: with as many threads, in the memory that the
+  // loader's own batches leave.
+  data::ReadAhead beside() const;
 
   // The threads read ahead every `batches`-th batch from now on, at least 1: the caller seeks
   // before each next(). A guess, which changes no batch.

@@ -68,12 +68,20 @@ struct Draws {
     return {indices[i], epoch,
             seeds.empty() ? mix64(seed, static_cast<uint64_t>(epoch), indices[i]) : seeds[i]};
   }
+  // The draw of `before`, or of the last sample without one.
+  Draw at_before() const {
+    if (!before) return at(indices.size() - 1);
+    return {*before, epoch,
+            seed_before.value_or(mix64(seed, static_cast<uint64_t>(epoch), *before))};
+  }
   std::vector<int64_t> indices;
   int64_t epoch = 0;
   uint64_t seed = 0;  // The seed of the whole run.
   // The random bits of each draw, for a source that asks another one under other numbers; empty:
   // they come from `seed`.
   std::vector<uint64_t> seeds = {};
+  // The same bits of `before`.
+  std::optional<uint64_t> seed_before = {};
   // The place of the global batch in its epoch, and the sample before the first one of `indices`
   // in it. The last one of the global batch stands before its first one. For sources that mix the
   // samples of a batch.

@@ -168,6 +168,12 @@ LoaderSetting Tuner::fitted(LoaderSetting setting, int64_t budget) const {
   return setting;
 }
 
+int64_t Tuner::spare_bytes() const {
+  if (reason_ == TunedBy::fixed) return std::numeric_limits<int64_t>::max();
+  const int64_t batches = now_.threads + std::max(now_.threads, now_.ahead);
+  return std::max<int64_t>(0, limits_.memory_bytes - batches * batch_bytes_);
+}
+
 // The last memory of the host is left to others.
 int64_t Tuner::budget_for_growth(const LoadWindow& window) const {
   const int64_t held = (now_.threads + std::max(now_.threads, now_.ahead)) * batch_bytes_;

@@ -60,6 +60,8 @@ class Tuner {
   bool fit(int64_t batch_bytes);
 
   LoaderSetting setting() const { return now_; }
+  // The memory that the batches leave; if nothing may change, it has no limit.
+  int64_t spare_bytes() const;
   // It has stopped trying changes. It begins again if the caller waits later on.
   bool is_settled() const { return reason_ != TunedBy::measuring; }
   TunedBy reason() const { return reason_; }

@@ -13,6 +13,7 @@
 #include <trireme/parallel/shared_random.h>
 #include <trireme/parallel/step_facts.h>
 #include <trireme/parallel/sync_batch_norm.h>
+#include <trireme/parallel/value_sample.h>
 #include <trireme/watch/phase_marks.h>
 #include <algorithm>
 #include <cmath>
@@ -109,17 +110,25 @@ void DataParallel::Impl::tell_unused(const StepOutcome& outcome) {
       names);
 }
 
-// It covers train() or eval(), the optimizer's options, and in some steps the parameters. Replicas
-// that share these, or have other ones for some steps, have other checks or none.
+// It covers train() or eval(), the optimizer's options, and the parameters: one value of each, and
+// in some steps all values.
 uint64_t DataParallel::Impl::digest_for_own_loop() const {
   if (!own_loop || group->size() == 1) return 0;
   uint64_t value = module->is_training() ? 2 : 1;
   for (const auto& [name, hash] : hashes_of_options(*optimizer)) value = mix64(value, hash);
-  return std::max<uint64_t>(1, is_digest_due() ? mix64(value, digest_of(parameters)) : value);
+  if (is_digest_due())
+    value = mix64(value, digest_of(parameters));
+  else if (compares_parameters())
+    for (const auto& [name, tensor] : parameters) value = mix64(value, sample_of(tensor, 1));
+  return std::max<uint64_t>(1, value);
 }
 
+// Replicas that share their parameters, or have other ones for some steps, have other checks or
+// none.
+bool DataParallel::Impl::compares_parameters() const { return !shared && !apart && !shards; }
+
 bool DataParallel::Impl::is_digest_due() const {
-  return !shared && !apart && !shards && (own_steps < 2 || own_steps % kStepsBetweenDigests == 0);
+  return compares_parameters() && (own_steps < 2 || own_steps % kStepsBetweenDigests == 0);
 }
 
 void DataParallel::Impl::look_for_own_loop(World& world, bool may_train_apart) {
@@ -171,7 +180,7 @@ StepOutcome DataParallel::Impl::exchange_facts(const Contribution& mine, const U
     if (!own_loop || group->size() == 1) throw;
     const OwnPlace place{.steps = own_steps, .alike_in = alike_in};
     refuse_differences(*group, place, facts_of(0, *module, *optimizer, parameters));
-    if (dynamic_cast<const OtherDigests*>(&error) && is_digest_due())
+    if (dynamic_cast<const OtherDigests*>(&error) && compares_parameters())
       refuse_other_parameters(*group, place, parameters);
     throw;
   }

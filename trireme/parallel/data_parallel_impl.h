@@ -72,6 +72,7 @@ struct DataParallel::Impl : UpdatedTensors {
   // The update on each replica, for an exchange that does not update itself.
   void update(std::span<const int> reduced);
   void tell_unused(const StepOutcome& outcome);
+  bool compares_parameters() const;
   bool is_digest_due() const;
   uint64_t digest_for_own_loop() const;
   void look_for_own_loop(World& world, bool may_train_apart);

@@ -4,6 +4,7 @@
 #include <trireme/base/environment.h>
 #include <trireme/base/error.h>
 #include <trireme/base/files.h>
+#include <trireme/base/hash.h>
 #include <trireme/base/log.h>
 #include <trireme/checkpoint/digest.h>
 #include <trireme/records/damage.h>
@@ -99,9 +100,17 @@ Json json_of_index(std::string_view format, const Json& options, const std::stri
           {"facts", facts}};
 }
 
+void add_largest(IndexContent& content, std::span<const FileIdentity> files) {
+  std::vector<int64_t> times;
+  for (const FileIdentity& file : files) times.push_back(file.mtime_ns);
+  for (const auto& [field, number] : content.largest)
+    content.facts[kLargestFact][field] = {{"number", number}, {"stamp", stamp_of_all(times)}};
+}
+
 std::string make_index(const IndexRequest& request) {
   const std::vector<FileIdentity> files = request.identities();
-  const IndexContent content = request.make();
+  IndexContent content = request.make();
+  add_largest(content, files);
   if (content.entries.empty())
     throw Error(ErrorCode::invalid_argument, "data",
                 fmt::format("'{}' has no record", request.files.given), "other files");
@@ -198,6 +207,12 @@ std::shared_ptr<const Index> write_index(const IndexRequest& request) {
 }
 
 }  // namespace
+
+int64_t stamp_of_all(std::span<const int64_t> times) {
+  uint64_t all = 0;
+  for (const int64_t time : times) all = mix64(all, static_cast<uint64_t>(time));
+  return static_cast<int64_t>(all);
+}
 
 Index::Index(fs::path path) : path_(std::move(path)) {
   const auto damaged = [&](std::string_view what) {

@@ -10,7 +10,9 @@
 #include <trireme/records/mapped_file.h>
 #include <functional>
 #include <limits>
+#include <map>
 #include <memory>
+#include <span>
 
 namespace trireme::records {
 
@@ -30,7 +32,15 @@ struct IndexContent {
   std::vector<Entry> entries;  // Those of a file follow each other, in the order of the files.
   std::string names;           // Texts that the format refers to by offset and length.
   Json facts = Json::object();
+  // [field]: the largest of its numbers, if the format has seen all and none is negative.
+  std::map<std::string, int64_t> largest = {};
 };
+
+// The fact of an index about the largest numbers of fields. It holds for files of the same times
+// alone, while the index also holds for files that have another time and look the same.
+inline constexpr const char* kLargestFact = "_largest";
+// Of the times of all files.
+int64_t stamp_of_all(std::span<const int64_t> times);
 
 class Index;
 

@@ -1,20 +1,11 @@
 #include <trireme/records/indexed_reader.h>
 
 #include <fmt/format.h>
-#include <trireme/base/hash.h>
 #include <trireme/records/damage.h>
 #include <algorithm>
 
 namespace trireme::records {
 namespace {
-
-constexpr const char* kLargest = "_largest";
-
-int64_t stamp_of_all(std::span<const int64_t> stamps) {
-  uint64_t all = 0;
-  for (const int64_t stamp : stamps) all = mix64(all, static_cast<uint64_t>(stamp));
-  return static_cast<int64_t>(all);
-}
 
 // The numbers of the entries of each file that is a block.
 std::vector<int64_t> blocks_of_entries(std::span<const Entry> entries, const Shards& shards) {
@@ -43,11 +34,9 @@ IndexedReader::IndexedReader(std::shared_ptr<const Shards> shards,
                                            : time_of_file(shards_->path(file)));
 }
 
-// A fact of the index: the number, and the times of the files in which it was found. The index
-// holds also for files that have another time and look the same; this number does not.
 std::optional<int64_t> IndexedReader::largest(std::string_view field) const {
   const Json& facts = index_->facts();
-  const auto kept = facts.find(kLargest);
+  const auto kept = facts.find(kLargestFact);
   if (kept == facts.end()) return std::nullopt;
   const auto number = kept->find(field);
   if (number == kept->end() || number->at("stamp") != stamp_of_all(stamps_)) return std::nullopt;
@@ -56,7 +45,8 @@ std::optional<int64_t> IndexedReader::largest(std::string_view field) const {
 
 void IndexedReader::keep_largest(std::string_view field, int64_t number) const {
   index_->keep([&](Json& facts) {
-    facts[kLargest][std::string(field)] = {{"number", number}, {"stamp", stamp_of_all(stamps_)}};
+    facts[kLargestFact][std::string(field)] = {{"number", number},
+                                               {"stamp", stamp_of_all(stamps_)}};
   });
 }
 

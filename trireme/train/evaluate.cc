@@ -4,26 +4,27 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/tensor.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/nn/module.h>
 
 #include <trireme/parallel/model_device.h>
 #include <trireme/plan/data_plan.h>
 #include <trireme/train/evaluate.h>
 #include <algorithm>
-#include <numeric>
 
 namespace trireme {
 namespace {
 
-Batch load_for_evaluation(const Source& source, int64_t first, int64_t count,
-                          at::ScalarType dtype) {
+// Any thread reads as those of a loader do: without gradients, and in the types that the stages
+// give.
+Batch load_for_evaluation(const Source& source, const Draws& asked, at::ScalarType dtype) {
+  const at::NoGradGuard no_grad;
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   Batch batch;
-  std::vector<int64_t> asked(static_cast<size_t>(count));
-  std::iota(asked.begin(), asked.end(), first);
   std::vector<size_t> left_out;
   Example rows = source.get_kept(asked, left_out);
   // An evaluation knows its samples by their rows alone.
-  batch.indices.assign(asked.begin(), asked.end() - std::ssize(left_out));
+  batch.indices.assign(asked.indices.begin(), asked.indices.end() - std::ssize(left_out));
   const auto converted = [&](const at::Tensor& tensor) {
     return tensor.is_floating_point() ? tensor.to(dtype) : tensor;
   };
@@ -31,9 +32,20 @@ Batch load_for_evaluation(const Source& source, int64_t first, int64_t count,
   batch.target = std::move(rows.target);
   for (const auto& [name, tensor] : rows.more) batch.more.emplace(name, converted(tensor));
   batch.global_size = batch.global_used = batch.size();
-  if (const auto size = source.size_of(first); size && size->targets)
+  if (const auto size = source.size_of(asked.at(0)); size && size->targets)
     batch.global_targets = counted_targets(batch);
   return batch;
+}
+
+// The source is the caller's, and outlives the batches.
+data::OrderedBatches batches_of(const Source& source, int64_t first, int64_t last,
+                                const EvaluationReads& reads) {
+  return {std::shared_ptr<const Source>(std::shared_ptr<void>(), &source),
+          {first, last, reads.batch},
+          reads.ahead,
+          [&source, dtype = reads.dtype](const Draws& asked) {
+            return load_for_evaluation(source, asked, dtype);
+          }};
 }
 
 // Loss, correct targets, targets, samples, and the sums of the job's metrics.
@@ -112,23 +124,20 @@ int64_t correct_of(const Job& job, const at::Tensor& output, const Batch& batch)
 }
 
 Evaluation evaluate(Engine& engine, const Model& model, const Job& job, const Source& source,
-                    int64_t batch, at::ScalarType dtype, Group& group) {
+                    const EvaluationReads& reads, Group& group) {
   const at::NoGradGuard no_grad;
   model.module->eval();
   const at::Device device = device_of(state_of(*model.module).parameters);
   const DataShare share = engine.data_share();
   const auto [first, last] = plan::DataPlan::share(source.size(), share.index, share.count);
+  data::OrderedBatches batches = batches_of(source, first, last, reads);
   EvaluationSums sums(job);
   // The first share is as large as any. Ranks that fetch parameters from each other need as many
   // calls everywhere.
   const int64_t most = plan::DataPlan::share(source.size(), 0, share.count).second;
-  for (int64_t done = 0; done < most; done += batch) {
-    const int64_t start = first + done;
-    if (start >= last) {
-      engine.evaluate_without_samples();
-      continue;
-    }
-    Batch part = load_for_evaluation(source, start, std::min(batch, last - start), dtype);
+  for (int64_t done = 0; done < most; done += reads.batch) {
+    Batch part;
+    if (batches.has_next()) part = batches.next();
     if (part.size() == 0) {
       engine.evaluate_without_samples();
       continue;
@@ -142,14 +151,14 @@ Evaluation evaluate(Engine& engine, const Model& model, const Job& job, const So
   return sums.means();
 }
 
-Evaluation evaluate_alone(const Model& model, const Job& job, const Source& source, int64_t batch,
-                          at::ScalarType dtype) {
+Evaluation evaluate_alone(const Model& model, const Job& job, const Source& source,
+                          const EvaluationReads& reads) {
   const at::NoGradGuard no_grad;
   model.module->eval();
   EvaluationSums sums(job);
-  for (int64_t done = 0; done < source.size(); done += batch) {
-    const Batch part =
-        load_for_evaluation(source, done, std::min(batch, source.size() - done), dtype);
+  for (data::OrderedBatches batches = batches_of(source, 0, source.size(), reads);
+       batches.has_next();) {
+    const Batch part = batches.next();
     if (part.size() > 0) sums.add(output_of(model, part), part);
   }
   model.module->train();

@@ -1,6 +1,7 @@
 // Exact evaluation over all replicas: each sample counts once, and sums are in float64.
 #pragma once
 #include <trireme/comm/group.h>
+#include <trireme/data/ordered_batches.h>
 #include <trireme/data/source.h>
 #include <trireme/parallel/engine.h>
 #include <trireme/train/report.h>
@@ -9,14 +10,21 @@
 
 namespace trireme {
 
-// COLLECTIVE. Each data_share() of the engine evaluates its part of the source, `batch` samples at
-// once. Leaves the module in training mode.
+// How an evaluation reads its samples: `batch` at once, floating-point data as `dtype`.
+struct EvaluationReads {
+  int64_t batch = 1024;
+  at::ScalarType dtype = at::kFloat;
+  data::ReadAhead ahead = {};
+};
+
+// COLLECTIVE. Each data_share() of the engine evaluates its part of the source. Leaves the module
+// in training mode.
 Evaluation evaluate(Engine& engine, const Model& model, const Job& job, const Source& source,
-                    int64_t batch, at::ScalarType dtype, Group& group);
+                    const EvaluationReads& reads, Group& group);
 
 // The same in one process that has the whole model and asks nobody.
-Evaluation evaluate_alone(const Model& model, const Job& job, const Source& source, int64_t batch,
-                          at::ScalarType dtype);
+Evaluation evaluate_alone(const Model& model, const Job& job, const Source& source,
+                          const EvaluationReads& reads);
 // The targets of a batch that are not kNoTarget.
 int64_t counted_targets(const Batch& batch);
 // The samples that an evaluation computes at once in a run with this global batch.

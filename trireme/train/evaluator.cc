@@ -8,15 +8,16 @@
 #include <trireme/base/unix_time.h>
 #include <trireme/checkpoint/step_name.h>
 #include <trireme/comm/dtype.h>
+#include <trireme/data/input_memory.h>
 #include <trireme/membership/roles.h>
 #include <trireme/tensor/autocast.h>
-#include <trireme/train/evaluate.h>
 #include <trireme/train/evaluator.h>
 #include <trireme/train/evaluator_watch.h>
 #include <trireme/train/refuse.h>
 #include <trireme/train/saver_slices.h>
 #include <trireme/train/stop_signal.h>
 #include <trireme/train/trainer_facts.h>
+#include <algorithm>
 #include <set>
 #include <sstream>
 #include <thread>
@@ -130,8 +131,18 @@ std::optional<Evaluation> Evaluator::evaluation_of(const fs::path& taken) {
   }
   const ParameterAverage::InUse averages(model_.average());
   const Autocast mixed(to_torch(options_.autocast));
-  return evaluate_alone(model_.model(), job_, test_, evaluation_batch(options_.batch),
-                        to_torch(options_.dtype));
+  return evaluate_alone(model_.model(), job_, test_, reads());
+}
+
+// Workers may run beside it, so it takes one thread where the number is left to it.
+EvaluationReads Evaluator::reads() const {
+  const auto cache = test_.cache_use();
+  const int64_t cached = cache && cache->place == "memory" ? cache->limit : 0;
+  return {evaluation_batch(options_.batch),
+          to_torch(options_.dtype),
+          {.threads = options_.loader_threads < 0 ? 1 : options_.loader_threads,
+           .batches = std::max(1, options_.prefetch),
+           .memory_bytes = data::memory_of_batches(options_.input_bytes, cached)}};
 }
 
 void Evaluator::read_model(const fs::path& taken) {

@@ -5,6 +5,7 @@
 #include <trireme/comm/world.h>
 #include <trireme/monitor/append_file.h>
 #include <trireme/parallel/servers/tables/checkpoint_rows.h>
+#include <trireme/train/evaluate.h>
 #include <trireme/train/evaluation_curve.h>
 #include <trireme/train/replica_model.h>
 #include <trireme/train/trainer.h>
@@ -35,6 +36,7 @@ class Evaluator {
   std::vector<FoundCheckpoint> present() const;
   // Empty if the checkpoint is damaged.
   std::optional<Evaluation> evaluation_of(const std::filesystem::path& taken);
+  EvaluationReads reads() const;
   void read_model(const std::filesystem::path& taken);
   void write_down(const EvaluatedCheckpoint& evaluated);
   void tell(bool may_stop);

@@ -16,6 +16,7 @@
 #include <trireme/parallel/optimizer_view.h>
 #include <trireme/train/lost_peer.h>
 #include <trireme/train/own_checkpoint.h>
+#include <trireme/train/own_counters.h>
 #include <trireme/train/saver.h>
 #include <trireme/train/state_head.h>
 #include <trireme/train/state_transfer.h>
@@ -30,13 +31,6 @@ namespace {
 
 struct MeetAgain {};     // The workers of an elastic job leave the loop to meet again.
 struct LeaveForGood {};  // All workers leave the loop, because one was asked to stop.
-
-// The member is protected, and a schedule has no other state than it and the learning rates.
-struct StepCount : torch::optim::LRScheduler {
-  static unsigned& of(torch::optim::LRScheduler& schedule) {
-    return schedule.*(&StepCount::step_count_);
-  }
-};
 
 at::Tensor numbers_of_default_generator() {
   at::Generator generator = at::detail::getDefaultCPUGenerator();
@@ -92,7 +86,7 @@ struct Checkpoint::Impl : Engine {
   World& world;
   const CheckpointOptions options;
   std::vector<std::unique_ptr<Trained>> trained;
-  std::vector<torch::optim::LRScheduler*> schedules;
+  OwnCounters counters;
   std::vector<LoaderPlace*> loaders;
   std::vector<LoopRecord*> records;
   std::shared_ptr<Group> group;
@@ -172,9 +166,9 @@ struct Checkpoint::Impl : Engine {
   }
   void begin_load(const IncomingState& incoming) override {
     const Json& loop = incoming.counters.at("loop");
-    require("models", loop.at("optimizers").size(), trained.size());
-    require("schedules", loop.at("schedules").size(), schedules.size());
-    require("loaders", loop.at("loaders").size(), loaders.size());
+    require_as_many("models", loop.at("optimizers").size(), trained.size());
+    require_as_many("loaders", loop.at("loaders").size(), loaders.size());
+    counters.check(loop);
     for (size_t i = 0; i < trained.size(); ++i) {
       Trained& each = *trained[i];
       if (incoming.model_is_new) {
@@ -196,33 +190,23 @@ struct Checkpoint::Impl : Engine {
   void set_rates(std::span<const double>) override {}
   const plan::EnginePlan& plan() const override { return no_plan; }
 
-  static void require(const char* what, size_t there, size_t here) {
-    if (there != here)
-      throw Error(ErrorCode::invalid_argument, "train",
-                  fmt::format("the checkpoint has {} {}, and this programme includes {}", there,
-                              what, here),
-                  "the same calls of Checkpoint::include(), or another folder");
-  }
-
   // Everything but tensors; the same on every rank.
   Json facts() const {
-    Json rates = Json::array(), counts = Json::array(), places = Json::array(),
-         recorded = Json::array();
+    Json rates = Json::array(), places = Json::array(), recorded = Json::array();
     for (const auto& each : trained) rates.push_back(each->view.rates());
-    for (auto* const schedule : schedules) counts.push_back(StepCount::of(*schedule));
     for (const auto* const loader : loaders) places.push_back(loader->position());
     for (const auto* const record : records) recorded.push_back(record->steps());
-    return {{"rates", std::move(rates)},
-            {"schedules", std::move(counts)},
-            {"loaders", std::move(places)},
-            {"records", std::move(recorded)},
-            {"ranks", group->size()}};
+    Json all = {{"rates", std::move(rates)},
+                {"loaders", std::move(places)},
+                {"records", std::move(recorded)},
+                {"ranks", group->size()}};
+    counters.show(all);
+    return all;
   }
   void take(const Json& loop) {
     for (size_t i = 0; i < trained.size(); ++i)
       trained[i]->view.set_rates(loop.at("rates")[i].get<std::vector<double>>());
-    for (size_t i = 0; i < schedules.size(); ++i)
-      StepCount::of(*schedules[i]) = loop.at("schedules")[i].get<unsigned>();
+    counters.take(loop);
     for (size_t i = 0; i < loaders.size(); ++i) loaders[i]->seek(loop.at("loaders")[i]);
     // Checkpoints of before there were records have none.
     const Json recorded = loop.value("records", Json::array());
@@ -413,8 +397,15 @@ void Checkpoint::include_model(const std::string& name, std::shared_ptr<torch::n
                                torch::optim::Optimizer& optimizer) {
   impl_->trained.push_back(std::make_unique<Trained>(name, std::move(module), optimizer));
 }
-void Checkpoint::include(torch::optim::LRScheduler& schedule) {
-  impl_->schedules.push_back(&schedule);
+void Checkpoint::include(torch::optim::LRScheduler& schedule) { impl_->counters.add(schedule); }
+void Checkpoint::include(torch::optim::ReduceLROnPlateauScheduler& schedule) {
+  impl_->counters.add(schedule);
+}
+void Checkpoint::include(const std::string& name, double& number) {
+  impl_->counters.add(name, number);
+}
+void Checkpoint::include(const std::string& name, int64_t& number) {
+  impl_->counters.add(name, number);
 }
 void Checkpoint::include(LoaderPlace& loader) { impl_->loaders.push_back(&loader); }
 void Checkpoint::include(LoopRecord& record) { impl_->records.push_back(&record); }

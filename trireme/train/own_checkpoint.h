@@ -11,8 +11,8 @@
 //   });
 //
 // A checkpoint has the model, the optimizer's state, the learning rates, the schedules' counters,
-// the loaders' positions and each rank's random numbers, in the format of `trireme train`
-// (docs/checkpoints.md). Python's safetensors reads it under PyTorch's names.
+// the loaders' positions, numbers of the programme, and each rank's random numbers, in the format
+// of `trireme train` (docs/checkpoints.md). Python's safetensors reads it under PyTorch's names.
 #pragma once
 #include <torch/optim/schedulers/lr_scheduler.h>
 #include <trireme/comm/world.h>
@@ -22,6 +22,10 @@
 #include <functional>
 #include <memory>
 #include <string>
+
+namespace torch::optim {
+class ReduceLROnPlateauScheduler;
+}
 
 namespace trireme {
 
@@ -51,6 +55,10 @@ class Checkpoint {
     include_model(name, module_of(model), optimizer);
   }
   void include(torch::optim::LRScheduler& schedule);
+  void include(torch::optim::ReduceLROnPlateauScheduler& schedule);
+  // Numbers of the programme, such as the best accuracy so far, the same on all ranks.
+  void include(const std::string& name, double& number);
+  void include(const std::string& name, int64_t& number);
   void include(LoaderPlace& loader);
   void include(LoopRecord& record);  // Goes on from the step that it had at the commit.
 

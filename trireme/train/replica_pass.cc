@@ -1,7 +1,6 @@
 #include <trireme/base/hash.h>
 #include <trireme/comm/dtype.h>
 #include <trireme/tensor/autocast.h>
-#include <trireme/train/evaluate.h>
 #include <trireme/train/input_report.h>
 #include <trireme/train/replica_check.h>
 #include <trireme/train/replica_run_impl.h>
@@ -154,15 +153,22 @@ void ReplicaRun::Impl::after_pass(const Pass& pass) {
   announce_saved();
 }
 
+EvaluationReads ReplicaRun::Impl::evaluation_reads() {
+  EvaluationReads reads{evaluation_batch(options_.batch), to_torch(options_.dtype),
+                        generation_->loader().beside()};
+  // A loader at its own pace has no threads.
+  if (options_.loader_threads != 0) reads.ahead.threads = std::max(1, reads.ahead.threads);
+  return reads;
+}
+
 void ReplicaRun::Impl::evaluate_now(int64_t epoch) {
   if (!setting_.test) return;
   phase(Phase::evaluate);
   engine().prepare_to_evaluate();
   const ParameterAverage::InUse averages(model_.average());
   const Autocast mixed(to_torch(options_.autocast));
-  const Evaluation evaluation =
-      evaluate(engine(), model_.model(), setting_.job, *setting_.test,
-               evaluation_batch(options_.batch), to_torch(options_.dtype), group());
+  const Evaluation evaluation = evaluate(engine(), model_.model(), setting_.job, *setting_.test,
+                                         evaluation_reads(), group());
   const monitor::EvalRecord found{progress_.step,     epoch,
                                   evaluation.loss,    evaluation.accuracy,
                                   evaluation.samples, evaluation.metrics};

@@ -4,6 +4,7 @@
 #include <trireme/faults/injector.h>
 #include <trireme/parallel/own_pace.h>
 #include <trireme/train/course.h>
+#include <trireme/train/evaluate.h>
 #include <trireme/train/evaluator_watch.h>
 #include <trireme/train/generation.h>
 #include <trireme/train/left_out.h>
@@ -90,6 +91,7 @@ struct ReplicaRun::Impl {
   monitor::SkipRecord skip_record_of(const Pass& pass) const;
   bool replicas_differed();
   void after_pass(const Pass& pass);
+  EvaluationReads evaluation_reads();
   void evaluate_now(int64_t epoch);
   void save();
   void save_at_the_end();

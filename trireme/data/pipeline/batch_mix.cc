@@ -53,8 +53,10 @@ images::Mix draw_mix(const Stage& stage, const at::Tensor& data, images::Random&
 
 Draws with_neighbour(const Draws& draws) {
   Draws all = draws;
-  if (!all.indices.empty())
-    all.indices.insert(all.indices.begin(), draws.before.value_or(draws.indices.back()));
+  if (all.indices.empty()) return all;
+  const Draw neighbour = draws.at_before();
+  all.indices.insert(all.indices.begin(), neighbour.index);
+  if (!all.seeds.empty()) all.seeds.insert(all.seeds.begin(), neighbour.seed);
   return all;
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <optional>
 #include <utility>
 #include "csv_row.h"
 #include "text_rows.h"
@@ -33,7 +34,8 @@ bool is_missing(const CsvCell& cell) {
 struct CsvColumn {
   std::string name;
   bool has_values = false, are_integers = true, are_reals = true;
-  std::string first_missing;  // Its place.
+  std::string first_missing;       // Its place.
+  int64_t least = 0, largest = 0;  // Of integers.
 
   CellType type() const {
     if (!has_values || !are_reals) return CellType::text;
@@ -42,7 +44,12 @@ struct CsvColumn {
   void see(const CsvCell& cell) {
     has_values = true;
     if (cell.is_quoted) are_integers = are_reals = false;
-    if (are_integers && !parse_cell<int64_t>(cell.text)) are_integers = false;
+    if (are_integers) {
+      const std::optional<int64_t> number = parse_cell<int64_t>(cell.text);
+      are_integers = number.has_value();
+      least = std::min(least, number.value_or(0));
+      largest = std::max(largest, number.value_or(0));
+    }
     if (are_reals && !are_integers) are_reals = parse_cell<float>(cell.text).has_value();
   }
 };
@@ -86,6 +93,9 @@ class CsvScan {
     for (const CsvColumn& column : columns_)
       all.push_back({.name = column.name, .type = column.type()});
     content.facts["columns"] = json_of_columns(all);
+    for (const CsvColumn& column : columns_)
+      if (column.type() == CellType::integer && column.first_missing.empty() && column.least >= 0)
+        content.largest[column.name] = column.largest;
     for (const CsvColumn& column : columns_)
       if (is_wanted(column.name) && column.type() != CellType::text &&
           !column.first_missing.empty())

@@ -46,6 +46,10 @@ class JsonScan {
     for (size_t i = 0; i < members_.size(); ++i)
       members_[i].is_everywhere = seen_[i] == content.entries.size();
     content.facts["columns"] = json_of_columns(members_);
+    for (size_t i = 0; i < members_.size(); ++i)
+      if (members_[i].is_everywhere && members_[i].type == CellType::integer &&
+          ranges_[i].least >= 0)
+        content.largest[members_[i].name] = ranges_[i].largest;
   }
 
  private:
@@ -63,6 +67,7 @@ class JsonScan {
       if (member.kind == JsonKind::numbers) longest_array = std::max(longest_array, member.count);
       if (member.kind == JsonKind::text)
         longest_text = std::max(longest_text, static_cast<int64_t>(member.raw.size()));
+      see_numbers(member, ranges_[i]);
       if (member.name == options_.label) entry.label = label_of(member);
     }
     entry.length = longest_array >= 0 ? longest_array : longest_text;
@@ -73,6 +78,21 @@ class JsonScan {
       if (found == members_.end() || !here[static_cast<size_t>(found - members_.begin())])
         throw Damage(fmt::format("there is no member '{}'", name), "a value for it",
                      ErrorCode::invalid_argument);
+    }
+  }
+
+  struct Range {
+    int64_t least = 0, largest = 0;
+  };
+  static void see_numbers(const JsonMember& member, Range& range) {
+    const bool is_number = member.kind == JsonKind::number || member.kind == JsonKind::numbers;
+    if (!is_number || !member.are_integers) return;
+    std::string_view raw = member.raw;
+    for (int64_t i = 0; i < member.count; ++i) {
+      const size_t end = std::min(raw.find(','), raw.size());
+      const int64_t number = parse_cell<int64_t>(raw.substr(0, end)).value_or(-1);
+      range = {std::min(range.least, number), std::max(range.largest, number)};
+      raw.remove_prefix(std::min(end + 1, raw.size()));
     }
   }
 
@@ -95,6 +115,7 @@ class JsonScan {
                      "objects with the same members", ErrorCode::unsupported);
       members_.push_back({.name = std::string(member.name), .type = type, .is_array = is_array});
       seen_.push_back(0);
+      ranges_.emplace_back();
       here.push_back(false);
       return members_.size() - 1;
     }
@@ -114,6 +135,7 @@ class JsonScan {
   const OpenOptions& options_;
   std::vector<TextColumn> members_;
   std::vector<uint64_t> seen_;  // The number of lines that have the member.
+  std::vector<Range> ranges_;   // Of the integers of the member.
 };
 
 class JsonlReader : public IndexedReader {

@@ -5,6 +5,7 @@
 #include <trireme/base/units.h>
 #include <trireme/records/formats.h>
 #include <trireme/records/network_files.h>
+#include <trireme/records/seen_fields.h>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -184,12 +185,9 @@ class LmdbReader : public Reader {
       : path_(std::move(path)),
         file_(std::move(file)),
         index_(std::move(index)),
-        fields_{{.name = "key", .encoded = true}, {.name = "value", .encoded = true}},
         memory_bytes_(static_cast<uint64_t>(memory_bytes)),
         stamp_(time_of_file(path_)) {
-    Record record;
-    LmdbReader::read(0, record);
-    if (record.find("image")) fields_.push_back({.name = "image", .encoded = true});
+    fields_ = seen_fields(*this, LmdbReader::size(), SeenIn::any);
   }
   int64_t size() const override { return static_cast<int64_t>(index_->entries().size()); }
   const std::vector<FieldSpec>& fields() const override { return fields_; }

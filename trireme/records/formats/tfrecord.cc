@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <trireme/records/crc32c.h>
 #include <trireme/records/formats.h>
+#include <trireme/records/seen_fields.h>
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -139,14 +140,10 @@ class TfRecordReader : public IndexedReader {
  public:
   explicit TfRecordReader(IndexedFiles files)
       : IndexedReader(std::move(files.shards), std::move(files.index), {}) {
-    Record record;
-    IndexedReader::read(0, record);
-    for (const Field& field : record.fields)
-      specs_.push_back(
-          {.name = std::string(field.name), .dtype = field.dtype, .encoded = field.encoded});
-    for (size_t i = 0; i < specs_.size(); ++i)
-      if (!specs_[i].encoded)
-        specs_[i].shape.emplace(record.fields[i].shape.begin(), record.fields[i].shape.end());
+    // The records of the first file are at hand also if the files are on a server.
+    const auto entries = index().entries();
+    const auto end = std::ranges::upper_bound(entries, entries[0].file, {}, &Entry::file);
+    specs_ = seen_fields(*this, end - entries.begin(), SeenIn::all);
   }
   const std::vector<FieldSpec>& fields() const override { return specs_; }
 
