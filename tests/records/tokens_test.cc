@@ -83,6 +83,21 @@ TEST(Tokens, ReadsNumbersAloneWithTheirType) {
   EXPECT_EQ(tokens_of<int32_t>(*reader, 1), (std::vector<int32_t>{9, 10, 11, 12, 13}));
 }
 
+TEST(Tokens, MayBeTheBytesOfAText) {
+  const Folder folder;
+  OpenOptions options = tokens(folder.write("book.txt", "one\ntwo, three\n\xc3\xa9"), 0);
+  options.dtype = "uint8";
+  options.separator = '\n';
+  const auto lines = open_records(options);
+  ASSERT_EQ(lines->size(), 3);
+  EXPECT_EQ(tokens_of<uint8_t>(*lines, 2), (std::vector<uint8_t>{'\n', 0xc3, 0xa9}));
+  options.separator.reset();
+  options.block = 4;
+  const auto blocks = open_records(options);
+  EXPECT_EQ(blocks->size(), 4);
+  EXPECT_EQ(tokens_of<uint8_t>(*blocks, 1), (std::vector<uint8_t>{'t', 'w', 'o', ',', ' '}));
+}
+
 TEST(Tokens, RefusesOptionsThatContradict) {
   const Folder folder;
   OpenOptions options =

@@ -31,7 +31,7 @@ void DataArguments::add_to(Command command) {
   command.option("--label", open.label,
                  "csv, jsonl, npy, parquet, arrow: the column or array of whole numbers that are "
                  "labels");
-  command.option("--dtype", open.dtype, "tokens without a header: uint16, uint32 or int32");
+  command.option("--dtype", open.dtype, "tokens without a header: uint8, uint16, uint32 or int32");
   command.option("--block", open.block,
                  "tokens: a record has one token more than this (default: documents)");
   command.option("--separator", separator, "tokens: the token with which each document begins");

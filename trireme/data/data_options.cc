@@ -152,8 +152,8 @@ config::Rows rows_of(const DataOptions*) {
        config::row(
            &O::token_type,
            {.name = "data.token_type",
-            .meaning = "tokens: the type of the numbers in files without a header: uint16, "
-                       "uint32 or int32.",
+            .meaning = "tokens: the type of the numbers in files without a header: uint8, "
+                       "uint16, uint32 or int32.",
             .only_for = only_kinds_with("data.token_type")}),
        config::row(&O::separator,
                    {.name = "data.separator",

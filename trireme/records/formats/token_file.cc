@@ -108,7 +108,8 @@ bool read_llmc(TokenFile& file) {
 }
 
 void read_raw(TokenFile& file, const std::string& dtype) {
-  file.dtype = dtype == "uint16"   ? DType::uint16
+  file.dtype = dtype == "uint8"    ? DType::uint8
+               : dtype == "uint16" ? DType::uint16
                : dtype == "uint32" ? DType::uint32
                                    : DType::int32;
   file.token_bytes = static_cast<uint64_t>(plan::bytes_of(file.dtype));
@@ -165,7 +166,7 @@ TokenFile open_token_file(const std::string& tokens, const std::string& index,
                  if (read_llmc(file)) return;
                  if (dtype.empty())
                    throw Damage("it has no header that tells the type of its tokens",
-                                "dtype=uint16, uint32 or int32", ErrorCode::invalid_argument);
+                                "dtype=uint8, uint16, uint32 or int32", ErrorCode::invalid_argument);
                  read_raw(file, dtype);
                });
   }

@@ -4,6 +4,7 @@
 #include <trireme/records/formats.h>
 #include <trireme/records/remote/address.h>
 #include <algorithm>
+#include <array>
 #include "indexed_files.h"
 #include "mapped_files.h"
 #include "token_file.h"
@@ -236,9 +237,10 @@ DataFiles files_of_tokens(const OpenOptions& options) {
 
 SharedReader open_tokens(const OpenOptions& options) {
   const std::string& dtype = options.dtype;
-  if (!dtype.empty() && dtype != "uint16" && dtype != "uint32" && dtype != "int32")
+  constexpr std::array<std::string_view, 5> kTypes{"", "uint8", "uint16", "uint32", "int32"};
+  if (std::ranges::find(kTypes, dtype) == kTypes.end())
     throw Error(ErrorCode::invalid_argument, "data",
-                fmt::format("the type of the tokens is '{}'", dtype), "uint16, uint32 or int32");
+                fmt::format("the type of the tokens is '{}'", dtype), "uint8, uint16, uint32 or int32");
   if (options.block > 0 && options.separator)
     throw Error(
         ErrorCode::invalid_argument, "data",
