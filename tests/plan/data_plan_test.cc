@@ -259,33 +259,5 @@ TEST(Shuffle, RefusesANegativeNumber) {
               HasSubstr("-1 samples"));
 }
 
-TEST(Split, HoldsOutTheRoundedFraction) {
-  for (const int64_t samples : {0, 1, 2, 3, 97, 1797}) {
-    for (const double fraction : {0.0, 0.2, 0.5, 1.0}) {
-      const Split split = plan_split(samples, fraction, 11);
-      EXPECT_EQ(static_cast<int64_t>(split.test.size()),
-                std::llround(static_cast<double>(samples) * fraction));
-      std::vector<int64_t> all = split.train;
-      all.insert(all.end(), split.test.begin(), split.test.end());
-      std::sort(all.begin(), all.end());
-      EXPECT_EQ(all, numbers_to(samples));
-      EXPECT_TRUE(std::is_sorted(split.train.begin(), split.train.end()));
-      EXPECT_TRUE(std::is_sorted(split.test.begin(), split.test.end()));
-    }
-  }
-}
-
-TEST(Split, DependsOnTheSeedAlone) {
-  EXPECT_EQ(plan_split(1797, 0.2, 3).test, plan_split(1797, 0.2, 3).test);
-  EXPECT_NE(plan_split(1797, 0.2, 3).test, plan_split(1797, 0.2, 4).test);
-}
-
-TEST(Split, RefusesAFractionOutsideZeroToOne) {
-  for (const double fraction : {-0.1, 1.1, std::numeric_limits<double>::quiet_NaN()}) {
-    EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { plan_split(10, fraction, 0); }),
-                HasSubstr("test_fraction is"));
-  }
-}
-
 }  // namespace
 }  // namespace trireme::plan::data_plan_test

@@ -5,6 +5,8 @@
 #include <trireme/cli/plan_output.h>
 #include <trireme/data/kinds/record_set.h>
 #include <trireme/data/service/addresses.h>
+#include <trireme/plan/sample_order.h>
+#include <trireme/plan/split.h>
 #include <trireme/run/data_service.h>
 #include <trireme/run/engine_plan.h>
 #include <trireme/run/places.h>
@@ -15,6 +17,12 @@
 
 namespace trireme::cli {
 namespace {
+
+// Of large data sets a text, because nobody reads so many numbers.
+Json json_of(const plan::Subset& samples) {
+  return samples.size() <= plan::kLargestOrderTable ? Json(samples.numbers())
+                                                    : Json(samples.describe());
+}
 
 // The plan's largest all-reduce by an algorithm of Trireme's own, or null if there is none.
 const plan::Operation* largest_all_reduce(const plan::EnginePlan& plan) {
@@ -173,7 +181,8 @@ int show_plan(const PlanArguments& arguments, const MeasureModel& measure) {
       // The batches count within the training part. If that part was split off, "split" lists the
       // samples of the file that it holds.
       out["batches"] = batches;
-      out["split"] = {{"train", dataset.split.train}, {"test", dataset.split.test}};
+      out["split"] = {{"train", json_of(dataset.split.train)},
+                      {"test", json_of(dataset.split.test)}};
     }
     fmt::print("{}\n", out.dump(2));
     return kExitOk;

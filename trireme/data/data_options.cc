@@ -149,12 +149,11 @@ config::Rows rows_of(const DataOptions*) {
        config::row(&O::header, {.name = "data.header",
                                 .meaning = "csv: the first line of each file names the columns.",
                                 .only_for = only_kinds_with("data.header")}),
-       config::row(
-           &O::token_type,
-           {.name = "data.token_type",
-            .meaning = "tokens: the type of the numbers in files without a header: uint8, "
-                       "uint16, uint32 or int32.",
-            .only_for = only_kinds_with("data.token_type")}),
+       config::row(&O::token_type,
+                   {.name = "data.token_type",
+                    .meaning = "tokens: the type of the numbers in files without a header: uint8, "
+                               "uint16, uint32 or int32.",
+                    .only_for = only_kinds_with("data.token_type")}),
        config::row(&O::separator,
                    {.name = "data.separator",
                     .meaning = "tokens: the token with which each document begins; auto: none.",

@@ -4,6 +4,7 @@
 #include <trireme/plan/bucketing.h>
 #include <trireme/plan/data_plan.h>
 #include <trireme/plan/mixture.h>
+#include <trireme/plan/split.h>
 #include <any>
 #include <cstdint>
 #include <memory>
@@ -52,7 +53,7 @@ struct Dataset {
   Json facts;
   // The targets are values, for which a loss such as mse is needed, and not classes.
   bool has_values = false;
-  // The samples of the file that each part holds; empty if the data has a test part of its own.
+  // The samples of the file that each part holds; none if the data has a test part of its own.
   plan::Split split;
   // What the kind has read. Only the kind's own sources (data/source_makers.h) look into it.
   std::any samples;

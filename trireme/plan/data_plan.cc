@@ -94,18 +94,4 @@ std::pair<int64_t, int64_t> DataPlan::share_of(int64_t size, int rank, int world
   return {start_of(first), start_of(last)};
 }
 
-Split plan_split(int64_t samples, double test_fraction, uint64_t seed) {
-  if (!(test_fraction >= 0 && test_fraction <= 1)) {
-    throw Error(ErrorCode::invalid_argument, "plan",
-                fmt::format("test_fraction is {}, and must be between 0 and 1", test_fraction),
-                "0.2");
-  }
-  const std::vector<int64_t> order = shuffled(samples, seed);
-  const auto cut = order.begin() + std::llround(static_cast<double>(samples) * test_fraction);
-  Split split{.train = {cut, order.end()}, .test = {order.begin(), cut}};
-  std::sort(split.train.begin(), split.train.end());
-  std::sort(split.test.begin(), split.test.end());
-  return split;
-}
-
 }  // namespace trireme::plan

@@ -54,13 +54,6 @@ class DataPlan {
   SampleOrder order_;
 };
 
-struct Split {
-  std::vector<int64_t> train, test;
-};
-// Holds out `round(samples * test_fraction)` samples, drawn by `seed` alone. Both lists are in
-// ascending order.
-Split plan_split(int64_t samples, double test_fraction, uint64_t seed);
-
 // Checks how often each sample of an epoch was used. Throws Error(internal) naming the first
 // sample that was not used exactly once; with `may_leave_out` a sample may also be unused.
 void check_uses(const std::vector<int>& uses, bool may_leave_out);

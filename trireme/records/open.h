@@ -36,7 +36,7 @@ struct OpenOptions {
   // parquet, arrow: chooses columns and label by the fields of the first file, which are those of
   // `columns`.
   std::function<ColumnChoice(const std::vector<FieldSpec>&)> choose = {};
-  std::string dtype;  // tokens without a header: uint8, uint16, uint32 or int32.
+  std::string dtype;                 // tokens without a header: uint8, uint16, uint32 or int32.
   int64_t block = 0;                 // tokens: one more than this in a record; 0: documents.
   std::optional<int64_t> separator;  // tokens: the token with which each document begins.
   std::string part;                  // cifar: train or test.

@@ -3,7 +3,6 @@
 #include <trireme/base/error.h>
 #include <trireme/data/input_memory.h>
 #include <trireme/data/kinds/class_counter.h>
-#include <trireme/data/kinds/held_out.h>
 #include <trireme/data/kinds/record_set.h>
 #include <trireme/data/pipeline/numbers.h>
 #include <trireme/data/pipeline/sample_shape.h>
@@ -108,7 +107,7 @@ SharedReader open_part(const PartFiles& part, Open open) {
 // The records that are held out go to the test part.
 void hold_out_records(const DataOptions& options, bool from_end, int64_t records, Dataset& data) {
   if (options.test_fraction <= 0) return;
-  data.split = from_end ? split_at_end(records, options.test_fraction)
+  data.split = from_end ? plan::split_at_end(records, options.test_fraction)
                         : plan::plan_split(records, options.test_fraction,
                                            static_cast<uint64_t>(options.split_seed));
 }

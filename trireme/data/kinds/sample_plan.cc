@@ -5,7 +5,6 @@
 #include <trireme/data/kinds/sample_plan.h>
 #include <trireme/data/pipeline/numbers.h>
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 namespace trireme::data {
@@ -28,7 +27,7 @@ bool knows_lengths(const records::Reader& reader, const FieldChoice& fields) {
 
 class SamplePlanner {
  public:
-  SamplePlanner(SharedReader reader, const FieldChoice& fields, std::vector<int64_t> subset)
+  SamplePlanner(SharedReader reader, const FieldChoice& fields, plan::Subset subset)
       : reader_(std::move(reader)), fields_(fields) {
     made_.subset = std::move(subset);
     made_.has_lengths = knows_lengths(*reader_, fields);
@@ -57,10 +56,10 @@ class SamplePlanner {
   }
 
   int64_t documents() const {
-    return made_.subset.empty() ? reader_->size() : std::ssize(made_.subset);
+    return made_.subset.empty() ? reader_->size() : made_.subset.size();
   }
   int64_t record_of(int64_t document) const {
-    return made_.subset.empty() ? document : made_.subset[static_cast<size_t>(document)];
+    return made_.subset.empty() ? document : made_.subset[document];
   }
   int64_t length_of(int64_t document) const {
     return reader_->length(record_of(document)).value_or(0);
@@ -72,13 +71,12 @@ class SamplePlanner {
     if (blocks.size() < 2) return {};
     if (made_.subset.empty()) return blocks;
     std::vector<int64_t> kept;
-    int64_t end = 0;
-    auto next = made_.subset.begin();
+    int64_t end = 0, before = 0;
     for (const int64_t size : blocks) {
       end += size;
-      const auto behind = std::lower_bound(next, made_.subset.end(), end);
-      if (behind != next) kept.push_back(behind - next);
-      next = behind;
+      const int64_t below = made_.subset.count_below(end);
+      if (below != before) kept.push_back(below - before);
+      before = below;
     }
     return kept;
   }
@@ -90,11 +88,8 @@ class SamplePlanner {
     for (int64_t& size : made_.blocks) left -= size = std::min(size, left);
     std::erase(made_.blocks, 0);
     if (made_.packing || !made_.repeated.empty()) return;
-    if (made_.subset.empty()) {
-      made_.subset.resize(static_cast<size_t>(count));
-      std::iota(made_.subset.begin(), made_.subset.end(), int64_t{0});
-    }
-    made_.subset.resize(static_cast<size_t>(count));
+    made_.subset =
+        made_.subset.empty() ? plan::Subset::range(0, count) : made_.subset.first(count);
   }
 
   void repeat(int64_t times) {
@@ -122,8 +117,7 @@ class SamplePlanner {
         .too_long = stage.word("long") == "split" ? plan::TooLong::split : plan::TooLong::refuse};
     for (int64_t i = 0; i < documents(); ++i) require_fits(i, options);
     const auto length = [reader = reader_, subset = made_.subset](int64_t document) {
-      return reader->length(subset.empty() ? document : subset[static_cast<size_t>(document)])
-          .value_or(0);
+      return reader->length(subset.empty() ? document : subset[document]).value_or(0);
     };
     made_.packing = std::make_shared<const plan::Packing>(documents(), length, options);
     made_.samples = made_.packing->packs();
@@ -167,8 +161,7 @@ class SamplePlanner {
             [reader = reader_, numbers](int64_t sample) {
               const int64_t number = numbers->number_of(sample);
               const auto& subset = numbers->subset;
-              return reader->length(subset.empty() ? number : subset[static_cast<size_t>(number)])
-                  .value_or(0);
+              return reader->length(subset.empty() ? number : subset[number]).value_or(0);
             },
         .content =
             sha256_hex(fmt::format("{}\n{}", reader_->content(), made_.samples)).substr(0, 16),
@@ -188,8 +181,8 @@ int64_t SamplePlan::number_of(int64_t sample) const {
   return sample;
 }
 
-SamplePlan plan_samples(const SharedReader& reader, std::vector<int64_t> subset,
-                        const Stages& stages, const FieldChoice& fields) {
+SamplePlan plan_samples(const SharedReader& reader, plan::Subset subset, const Stages& stages,
+                        const FieldChoice& fields) {
   return SamplePlanner(reader, fields, std::move(subset)).run(stages);
 }
 

@@ -5,6 +5,7 @@
 #include <trireme/data/pipeline/stage.h>
 #include <trireme/plan/bucketing.h>
 #include <trireme/plan/packing.h>
+#include <trireme/plan/split.h>
 #include <trireme/records/record.h>
 #include <cstdint>
 #include <memory>
@@ -16,7 +17,7 @@ namespace trireme::data {
 using SharedReader = std::shared_ptr<const records::Reader>;
 
 struct SamplePlan {
-  std::vector<int64_t> subset;  // The records that count, in ascending order; empty: all.
+  plan::Subset subset;                           // The records that count; none: all.
   std::shared_ptr<const plan::Packing> packing;  // Null: a record is a sample.
   bool has_lengths = false;                      // Reader::length() is that of the inputs.
   int64_t longest = 0;  // The longest record that counts, if lengths are known and differ.
@@ -31,10 +32,10 @@ struct SamplePlan {
   int64_t number_of(int64_t sample) const;
 };
 
-// `subset` are the records that are not held out; empty: all. The stages have been checked. Throws
+// `subset` are the records that are not held out; none: all. The stages have been checked. Throws
 // Error(invalid_argument) naming the stage, or a document that is too long for a pack.
-SamplePlan plan_samples(const SharedReader& reader, std::vector<int64_t> subset,
-                        const Stages& stages, const FieldChoice& fields);
+SamplePlan plan_samples(const SharedReader& reader, plan::Subset subset, const Stages& stages,
+                        const FieldChoice& fields);
 
 // A text that differs if stages make other samples of the same records; empty: there are none.
 std::string stages_of_numbers(const Stages& stages);

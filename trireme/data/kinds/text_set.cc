@@ -2,7 +2,6 @@
 
 #include <trireme/base/error.h>
 #include <trireme/data/kinds/content_digest.h>
-#include <trireme/data/kinds/held_out.h>
 #include <trireme/data/kinds/text_set.h>
 
 namespace trireme::data {
@@ -31,9 +30,9 @@ Dataset read_text_set(const DataOptions& options) {
   const int64_t samples = text->samples();
   Dataset data;
   data.content = digest_of_text(*text);
-  data.split = split_at_end(samples, options.test_fraction);
-  data.train_samples = std::ssize(data.split.train);
-  data.test_samples = std::ssize(data.split.test);
+  data.split = plan::split_at_end(samples, options.test_fraction);
+  data.train_samples = data.split.train.size();
+  data.test_samples = data.split.test.size();
   data.input = {{options.block}, text->vocabulary};
   data.has_tokens = true;
   data.class_names = text->characters;

@@ -13,7 +13,7 @@ int64_t DocumentSource::record_of(int64_t document) const {
   if (document < 0 || document >= size())
     throw Error(ErrorCode::invalid_argument, "data",
                 fmt::format("document {} is outside 0..{}", document, size() - 1));
-  return subset_.empty() ? document : subset_[static_cast<size_t>(document)];
+  return subset_.empty() ? document : subset_[document];
 }
 
 std::vector<int64_t> DocumentSource::records_of(const Draws& draws) const {

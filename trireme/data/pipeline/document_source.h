@@ -1,6 +1,7 @@
 // The documents of a reader as they are: rows of tokens of different lengths, for packs.
 #pragma once
 #include <trireme/data/source.h>
+#include <trireme/plan/split.h>
 #include <trireme/records/record.h>
 #include <cstdint>
 #include <memory>
@@ -12,11 +13,11 @@ namespace trireme::data {
 
 class DocumentSource : public Source {
  public:
-  // `field` has the tokens. `subset` has the records that count, in ascending order; empty: all.
+  // `field` has the tokens. `subset` has the records that count, in ascending order; none: all.
   DocumentSource(std::shared_ptr<const records::Reader> reader, std::string field,
-                 std::vector<int64_t> subset)
+                 plan::Subset subset)
       : reader_(std::move(reader)), field_(std::move(field)), subset_(std::move(subset)) {}
-  int64_t size() const override { return subset_.empty() ? reader_->size() : std::ssize(subset_); }
+  int64_t size() const override { return subset_.empty() ? reader_->size() : subset_.size(); }
   // Data int64 [tokens], and no target. Throws Error(corrupt) naming a record whose length is not
   // the one that the index says.
   Example get(const Draw& draw) const override;
@@ -30,7 +31,7 @@ class DocumentSource : public Source {
   std::vector<int64_t> records_of(const Draws& draws) const;
   std::shared_ptr<const records::Reader> reader_;
   std::string field_;
-  std::vector<int64_t> subset_;
+  plan::Subset subset_;
 };
 
 }  // namespace trireme::data

@@ -62,7 +62,7 @@ class PipelineSource : public Source {
   }
 
   int64_t size() const override {
-    return options_.subset.empty() ? reader_->size() : std::ssize(options_.subset);
+    return options_.subset.empty() ? reader_->size() : options_.subset.size();
   }
 
   int64_t reads_ahead() const override { return reader_->reads_ahead(); }
@@ -131,7 +131,7 @@ class PipelineSource : public Source {
     if (index < 0 || index >= size())
       throw Error(ErrorCode::invalid_argument, "data",
                   fmt::format("sample {} is outside 0..{}", index, size() - 1));
-    return options_.subset.empty() ? index : options_.subset[static_cast<size_t>(index)];
+    return options_.subset.empty() ? index : options_.subset[index];
   }
 
   std::vector<int64_t> records_of(const std::vector<int64_t>& samples) const {

@@ -4,6 +4,7 @@
 #include <trireme/data/pipeline/field_choice.h>
 #include <trireme/data/pipeline/stage.h>
 #include <trireme/data/source.h>
+#include <trireme/plan/split.h>
 #include <trireme/records/record.h>
 #include <cstdint>
 #include <filesystem>
@@ -25,7 +26,7 @@ struct PipelineOptions {
   FieldWishes fields;
   BadRecords bad_records;
   // The records that count, in ascending order; empty: all of them.
-  std::vector<int64_t> subset = {};
+  plan::Subset subset = {};
   // The reader's index knows the lengths of the inputs: Reader::length().
   bool has_lengths = false;
   // The stage pad is the caller's: get_if_kept() gives samples of their own lengths.

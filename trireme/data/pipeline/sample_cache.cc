@@ -38,13 +38,13 @@ struct SizeOfSample {
   }
 };
 
-int64_t samples_of(const records::Reader& reader, const std::vector<int64_t>& subset) {
-  return subset.empty() ? reader.size() : std::ssize(subset);
+int64_t samples_of(const records::Reader& reader, const plan::Subset& subset) {
+  return subset.empty() ? reader.size() : subset.size();
 }
 
 // Looks at a few samples, the same ones in every process.
 SizeOfSample size_of_sample(const records::Reader& reader, const Program& program,
-                            const std::vector<int64_t>& subset) {
+                            const plan::Subset& subset) {
   constexpr int64_t kLooksAt = 16;
   const int64_t samples = samples_of(reader, subset);
   const int64_t count = std::min(samples, kLooksAt);
@@ -56,7 +56,7 @@ SizeOfSample size_of_sample(const records::Reader& reader, const Program& progra
     const int64_t index = i * samples / count;
     sample.draw = Draw(index);
     try {
-      reader.read(subset.empty() ? index : subset[static_cast<size_t>(index)], sample.record);
+      reader.read(subset.empty() ? index : subset[index], sample.record);
       program.check_record(sample.record);
       program.make_image(sample, untimed);
       bytes += CacheStore::bytes_of(as_kept(sample, program.fields().target));

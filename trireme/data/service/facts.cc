@@ -69,13 +69,6 @@ std::string describe_packs(const SamplePlan& plan) {
                      options.too_long == plan::TooLong::split ? "split" : "refuse");
 }
 
-std::string digest_of_subset(const std::vector<int64_t>& subset) {
-  if (subset.empty()) return "all records";
-  const std::string bytes(reinterpret_cast<const char*>(subset.data()),
-                          subset.size() * sizeof(int64_t));
-  return fmt::format("{} of them, {}", subset.size(), sha256_hex(bytes).substr(0, 16));
-}
-
 // A function of the user's may look at the whole draw.
 bool depends_on_index_alone(const Stages& stages) {
   return !calls_functions(stages) &&
@@ -88,7 +81,7 @@ PartFacts facts_of(std::string name, const RecordParts& parts, const records::Re
   const FieldChoice fields =
       choose_fields(reader.fields(), {options.inputs, options.target, parts.is_padded});
   const Stages stages = stages_of_samples(all_stages);
-  const int64_t records = plan.subset.empty() ? reader.size() : std::ssize(plan.subset);
+  const int64_t records = plan.subset.empty() ? reader.size() : plan.subset.size();
   PartFacts part{.name = std::move(name),
                  .samples = plan.packing ? plan.packing->packs() : records,
                  .is_fixed = depends_on_index_alone(stages),
@@ -100,7 +93,7 @@ PartFacts facts_of(std::string name, const RecordParts& parts, const records::Re
       {"the content of the data", reader.content()},
       {"the number of samples", std::to_string(part.samples)},
       {"the held-out part (data.test_path, test_fraction, split_seed)",
-       digest_of_subset(plan.subset)},
+       plan.subset.empty() ? "all records" : plan.subset.describe()},
       {"the stages", describe(stages)},
       {"the packs", describe_packs(plan)},
       {"the fields (data.inputs, data.target)",

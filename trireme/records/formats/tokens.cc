@@ -240,7 +240,8 @@ SharedReader open_tokens(const OpenOptions& options) {
   constexpr std::array<std::string_view, 5> kTypes{"", "uint8", "uint16", "uint32", "int32"};
   if (std::ranges::find(kTypes, dtype) == kTypes.end())
     throw Error(ErrorCode::invalid_argument, "data",
-                fmt::format("the type of the tokens is '{}'", dtype), "uint8, uint16, uint32 or int32");
+                fmt::format("the type of the tokens is '{}'", dtype),
+                "uint8, uint16, uint32 or int32");
   if (options.block > 0 && options.separator)
     throw Error(
         ErrorCode::invalid_argument, "data",
