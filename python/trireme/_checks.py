@@ -33,7 +33,7 @@ class Checks:
     def before_step(self):
         if [parameter.data_ptr() for parameter in self._parameters] != self._places:
             self._find_moved()
-        seen = [self.model.training, [parameter.requires_grad for parameter in self._parameters]]
+        seen = [self._modes(), [parameter.requires_grad for parameter in self._parameters]]
         for group in self._groups():
             seen.append(len(group["params"]))
             seen += [_plain(group.get(key)) for key in self._keys]
@@ -43,6 +43,9 @@ class Checks:
         if self._looks % _STEPS_BETWEEN_WALKS == 0:
             self._find_unknown()
         self._looks += 1
+
+    def _modes(self):
+        return [module.training for module in self.model.modules()]
 
     def _groups(self):
         return self.optimizer.param_groups if self.optimizer else ()
@@ -85,7 +88,7 @@ class Checks:
         return any(id(parameter) in replica._checks._known for replica in self._replicas)
 
     def _tell(self):
-        facts = {"choice of train() or eval()": self.model.training,
+        facts = {"choice of train() or eval()": self._modes(),
                  "choice of frozen parameters": [p.requires_grad for p in self._parameters]}
         if self.optimizer:
             facts["number of parameters in each group of the optimizer"] = [
@@ -116,7 +119,7 @@ class Updates:
         if len(args) > 1 or kwargs:  # With a closure backward() comes behind this.
             return
         replicas = [weak() for weak in self._replicas[optimizer] if weak() is not None]
-        if not replicas or replicas[0].world.size == 1:
+        if not replicas:
             return
         for replica in replicas:
             if replica._has_own_alone:

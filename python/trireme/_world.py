@@ -1,6 +1,7 @@
 """All ranks of a job, and a model that they train together."""
 
 import ctypes
+import hashlib
 import sys
 import weakref
 
@@ -16,6 +17,7 @@ class World:
     def __init__(self):
         self._handle = ctypes.c_void_p()
         self._replicas = 0
+        self._shared = None  # The samples of this rank's part of the batch that share() divided.
         self._backward, self._reached = None, {}
         self._living, self._updates = weakref.WeakSet(), Updates()
         check(library().trireme_world_join(ctypes.byref(self._handle)))
@@ -34,10 +36,14 @@ class World:
         return library().trireme_world_is_elastic(self._handle) == 1
 
     def share(self, batch):
-        """This rank's part of a global batch, as a range of samples."""
+        """This rank's part of a global batch, as a range of samples. Gradients count by it from now
+        on, unless they are switched off (torch.no_grad), as in an evaluation."""
         first, count = ctypes.c_int64(), ctypes.c_int64()
         check(library().trireme_world_share(self._handle, batch, ctypes.byref(first),
                                               ctypes.byref(count)))
+        import torch
+        if torch.is_grad_enabled():
+            self._shared = count.value
         return range(first.value, first.value + count.value)
 
     def all_reduce(self, tensor, op="sum"):
@@ -98,10 +104,12 @@ def join():
 class Replica:
     """Makes the gradients of a model those of the mean over all ranks. distribute() makes it."""
 
-    def __init__(self, world, model, overlap, check_every, nonfinite):
+    def __init__(self, world, model, overlap, check_every, nonfinite, own_samples):
         if nonfinite not in ("error", "skip", "keep"):
             raise ValueError(f"nonfinite={nonfinite!r}; try: 'error', 'skip' or 'keep'")
-        self.world, self.samples, self.overlap = world, 1, overlap
+        # Without a number, the samples are those of World.share().
+        self.world, self.samples, self.overlap = world, None, overlap
+        self._knows_samples = own_samples or world.size == 1 or world._replicas > 0
         self.nonfinite_rank = None  # With "skip" or "keep": the rank with such a gradient.
         self._nonfinite = nonfinite
         self._quiet, self._handed_over = False, None
@@ -150,8 +158,6 @@ class Replica:
         self.world._updates.follow(optimizer, self)
 
     def _ready(self, index, parameter):
-        if self.world.size == 1:
-            return
         if self._quiet:
             self._has_own_alone = True
             return
@@ -163,7 +169,8 @@ class Replica:
     def _hand_over(self, index, gradient):
         if self._handed_over is None:
             self._checks.before_step()
-            check(library().trireme_gradients_begin(self._handle, self.samples))
+            samples = self.world._shared or 1 if self.samples is None else self.samples
+            check(library().trireme_gradients_begin(self._handle, samples))
             self._handed_over = {}
         if not gradient.is_contiguous():
             gradient = self._parameters[index].grad = gradient.contiguous()
@@ -185,7 +192,10 @@ class Replica:
                     gradient = missing[index] = torch.zeros_like(
                         parameter, memory_format=torch.contiguous_format)
                 self._hand_over(index, gradient)
+        own = self._digest_of_samples()
         check(library().trireme_gradients_finish(self._handle))
+        if own is not None:
+            self._refuse_same_samples(own)
         self._handed_over = None
         self._has_means, self._has_own_alone = True, False
         for index, gradient in missing.items():
@@ -198,6 +208,28 @@ class Replica:
             if rank >= 0 and self._nonfinite == "skip":
                 for parameter in self._parameters:
                     parameter.grad = None
+
+    def _digest_of_samples(self):
+        """That of the first gradients, before they become means; None if nothing is to be found."""
+        if self._knows_samples or self.world._shared or self.samples is not None:
+            return None
+        import torch
+        self._knows_samples = True
+        digest = hashlib.sha256()
+        for gradient in self._handed_over.values():
+            digest.update(bytes(gradient.detach().contiguous().view(-1).view(torch.uint8).numpy()))
+        return int.from_bytes(digest.digest()[:6], "little")
+
+    def _refuse_same_samples(self, own):
+        """COLLECTIVE."""
+        import torch
+        largest = torch.tensor([own, -own])
+        self.world.all_reduce(largest, "max")
+        if largest[0] == -largest[1]:
+            self._checks.refuse(
+                "all ranks have computed the same gradients, bit for bit: they read the same "
+                "samples", "World.share(), or a sampler that knows the rank. "
+                "distribute(own_samples=True) if the ranks are to read the same")
 
     def no_sync(self):
         """`with replica.no_sync():` backward() adds to this rank's gradients alone."""
@@ -216,10 +248,13 @@ class Replica:
         free("trireme_gradients_free", getattr(self, "_handle", None))
 
 
-def distribute(world, model, overlap=True, optimizer=None, check_every=64, nonfinite="error"):
+def distribute(world, model, overlap=True, optimizer=None, check_every=64, nonfinite="error",
+               own_samples=False):
     """COLLECTIVE. Gives all ranks rank 0's parameters and buffers. From now on every .grad is the
-    mean over all ranks at the end of backward(). Set `samples` of the result if the ranks'
-    shares of a batch differ: gradients then count by them. Gradients travel while backward
+    mean over all ranks at the end of backward(). Gradients count by the samples of World.share(),
+    or by those that `samples` of the result says. Where nothing says it they count alike, and it is
+    an error if all ranks compute the same first gradients, unless own_samples is true. Gradients
+    travel while backward
     computes others; with overlap=False they travel at its end, as those of a parameter must that
     gets several gradients in one backward.
 
@@ -230,7 +265,7 @@ def distribute(world, model, overlap=True, optimizer=None, check_every=64, nonfi
     error. With nonfinite="skip" every .grad is None then, so that the optimizer updates nothing,
     and `nonfinite_rank` of the result names the rank; with "keep" the gradients stay as they are,
     for a torch.amp.GradScaler."""
-    replica = Replica(world, model, overlap, check_every, nonfinite)
+    replica = Replica(world, model, overlap, check_every, nonfinite, own_samples)
     if optimizer is not None:
         replica.follow(optimizer)
     return replica

@@ -4,7 +4,9 @@
 #include <torch/nn/module.h>
 #include <torch/optim/sgd.h>
 #include <trireme/data/loader.h>
+#include <trireme/parallel/data_loader.h>
 #include <trireme/parallel/data_parallel.h>
+#include <trireme/parallel/distributed.h>
 
 struct Net : torch::nn::Module {};
 struct Samples : torch::data::datasets::Dataset<Samples> {
@@ -18,4 +20,11 @@ void first_tries(trireme::World& world) {
   auto model = std::make_shared<Net>();
   trireme::DataParallel two(world, model, torch::optim::SGDOptions(0.1));
   trireme::Loader three(world, Samples(), {.batch = 8});
+  torch::optim::SGD made(model->parameters(), 0.1);
+  trireme::Distributed<torch::optim::SGD> four(world, model, made);
+  trireme::Distributed<torch::optim::SGD> five(world, &on_the_stack, torch::optim::SGDOptions(1));
+  trireme::Distributed<torch::optim::SGD> six(on_the_stack, torch::optim::SGDOptions(0.1));
+  trireme::make_data_loader(Samples(), 64);
+  trireme::make_data_loader(world, Samples(),
+                            torch::data::samplers::DistributedRandomSampler(8, 2, 0), 64);
 }

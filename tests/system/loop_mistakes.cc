@@ -172,6 +172,86 @@ void one_with_fewer_backward(World& world) {
 
 bool is_last(const World& world) { return world.size() > 1 && world.rank() == world.size() - 1; }
 
+// A layer is in another mode in step 3.
+void mode_of_a_layer(World& world) {
+  Net model;
+  Distributed<torch::optim::SGD> optimizer(world, model, torch::optim::SGDOptions(0.1));
+  for (int step = 1; step <= 5; ++step) {
+    if (step == 3 && is_last(world)) model.output->eval();
+    one_step(model, optimizer);
+  }
+}
+
+// A sampler that has numbers of its own: the ranks read other batches.
+void other_order(World& world) {
+  class OwnOrder : public torch::data::samplers::SequentialSampler {
+   public:
+    OwnOrder(size_t size, size_t from) : SequentialSampler(size), from_(from), size_(size) {}
+    std::optional<std::vector<size_t>> next(size_t count) override {
+      auto batch = SequentialSampler::next(count);
+      if (batch)
+        for (size_t& index : *batch) index = (index + from_) % size_;
+      return batch;
+    }
+
+   private:
+    size_t from_, size_;
+  };
+  Net model;
+  model.to(torch::kDouble);
+  auto loader = trireme::make_data_loader(world, Samples().map(torch::data::transforms::Stack<>()),
+                                          OwnOrder(103, is_last(world) ? 7 : 0),
+                                          torch::data::DataLoaderOptions(20));
+  Distributed<torch::optim::SGD> optimizer(world, model, torch::optim::SGDOptions(0.1));
+  for (auto& batch : *loader) {
+    optimizer.zero_grad();
+    loss_of(model, batch).backward();
+    optimizer.step();
+  }
+}
+
+void cleared_gradients(World& world) {
+  Net model;
+  Distributed<torch::optim::SGD> optimizer(world, model, torch::optim::SGDOptions(0.1));
+  model.forward(samples()).sum().backward();
+  optimizer.zero_grad();
+  optimizer.step();
+}
+
+// A value that no loss depends on becomes NaN in step 3.
+void not_a_number_in_a_corner(World& world) {
+  struct Table : Net {
+    Table() { table = register_module("table", torch::nn::Embedding(6, 2)); }
+    torch::nn::Embedding table{nullptr};
+  };
+  Table model;
+  Distributed<torch::optim::SGD> optimizer(world, model, torch::optim::SGDOptions(0.001));
+  for (int step = 1; step <= 66; ++step) {
+    if (step == 3) {
+      const torch::NoGradGuard no_grad;
+      model.table->weight[5][1] = std::nan("");
+    }
+    optimizer.zero_grad();
+    (model.forward(samples()).sum() + model.table(torch::tensor({1, 2})).sum()).backward();
+    optimizer.step();
+  }
+}
+
+void loader_left_out(World& world) {
+  Net model;
+  model.to(torch::kDouble);
+  auto loader = trireme::make_data_loader(world, Samples().map(torch::data::transforms::Stack<>()),
+                                          torch::data::DataLoaderOptions(20));
+  Distributed<torch::optim::SGD> optimizer(world, model, torch::optim::SGDOptions(0.1));
+  trireme::Checkpoint checkpoint(world, model, optimizer, {.dir = "left_out"});
+  for (auto& batch : *loader) {
+    optimizer.zero_grad();
+    loss_of(model, batch).backward();
+    optimizer.step();
+    checkpoint.commit();
+  }
+}
+
 // The last rank drops the batch of step 3, and so has made a step less at the end.
 void skipped(World& world) {
   Net model;
@@ -592,6 +672,11 @@ int main(int argc, char** argv) {
   return run_named(
       argc, argv,
       {{"foreign", foreign},
+       {"mode_of_a_layer", mode_of_a_layer},
+       {"other_order", other_order},
+       {"cleared_gradients", cleared_gradients},
+       {"not_a_number_in_a_corner", not_a_number_in_a_corner},
+       {"loader_left_out", loader_left_out},
        {"other_rate", other_rate},
        {"closure_alone", closure_alone},
        {"drifted_behind_the_optimizer", drifted_behind_the_optimizer},

@@ -22,7 +22,11 @@ class FirstTries(SystemTest):
         code, _, err = self.run_to_end(compiler, "-fsyntax-only", *flags, SOURCE, timeout=200)
         self.assertNotEqual(code, 0)
         for part in ("std::make_shared<Net>()", "trireme::Distributed<torch::optim::SGD> takes",
-                     "trireme::make_data_loader(world, dataset, batch)"):
+                     "trireme::make_data_loader(world, dataset, batch)",
+                     "Distributed is the optimizer, and makes it", "not a pointer to it",
+                     "Distributed takes the World first",
+                     "make_data_loader takes the World first",
+                     "a DistributedSampler would share them a second time"):
             self.assertIn(part, err)
 
 

@@ -42,6 +42,10 @@ IN_DISTRIBUTED = (
     Mistake("went_on_behind_leave", r"backward\(\) of all ranks behind World::leave\(\)",
             all_say=False),
     Mistake("loss_is_nan", "the loss of rank {last} is NaN or infinite in step 2", code=1),
+    Mistake("cleared_gradients", r"rank \d, step 1: step\(\) without gradients"),
+    Mistake("not_a_number_in_a_corner", r"step 64: rank \d: parameter 'table.weight' has values "
+            "that are NaN", code=1),
+    Mistake("loader_left_out", r"rank \d, step 1: the batch in hand is of a loader that"),
     Mistake("too_few_rows", r"evaluate\(\) got 1 rows for a batch of 8 samples"),
     Mistake("threw_in_step_3", "nothing caught std::out_of_range: no such word", code=1,
             all_say=False),
@@ -71,6 +75,9 @@ BETWEEN_RANKS = (
     Mistake("frozen_on_one_rank", "rank {last}, step 4: its choice of frozen parameters", (2, 3)),
     Mistake("left_in_evaluation", r"rank {last}, step 3: its choice of train\(\) or eval\(\) is "
             "not that of ranks? 0", (2, 3)),
+    Mistake("mode_of_a_layer", r"rank {last}, step 3: its choice of train\(\) or eval\(\) is not "
+            "that of ranks? 0", (2, 3)),
+    Mistake("other_order", "rank {last}, step 1: its global batch is not that of ranks? 0", (2, 3)),
     Mistake("synchronised_on_one_rank", "gradients.*broadcast|broadcast.*gradients", (2, 3)),
     Mistake("other_scalars", 'the ranks record other values in step 1.*"critics"', (2, 3),
             all_say=False),

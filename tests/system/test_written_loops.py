@@ -84,6 +84,12 @@ class WrittenLoops(SystemTest):
                     for one, other in zip(whole, parts, strict=True):
                         self.assertAlmostEqual(one[key], other[key], places=9, msg=key)
 
+    def test_losses_that_are_sums_or_have_weights_of_classes(self):
+        self.assert_same("weighed", 1e-9, at_least=6)
+
+    def test_an_evaluation_that_shares_batches_changes_nothing(self):
+        self.assert_same("evaluated_by_shares", 1e-9, at_least=6)
+
     def test_parameters_may_be_filled_on_all_ranks_after_wrapping(self):
         self.assert_same("applied", 1e-9, at_least=6)
 
@@ -276,6 +282,22 @@ class WrittenLoops(SystemTest):
                                          "replaced", timeout=80)
         self.assertEqual(code, 0, out + err)
         self.assertIn('{"ranks":3,', out)
+
+    def test_several_workers_may_be_lost_by_injected_faults(self):
+        folder = self.folder / "injected"
+        code, out, err = self.run_to_end(
+            TRIREME, "launch", "--elastic", "1:3", "--workers", "3", "--inject",
+            "kill:rank=2@step=5; kill:rank=1@step=9", "--", PROGRAMME, "continued", timeout=80,
+            env=environment(OMP_NUM_THREADS="1", TEST_FOLDER=str(folder), TEST_PAUSE="30"))
+        self.assertEqual(code, 0, out + err)
+        self.assertNotIn("there is no rank", err)
+        self.assertIn('"steps":24', out)
+
+    def test_a_loop_that_is_not_elastic_is_named_in_an_elastic_job(self):
+        code, out, err = self.run_to_end(TRIREME, "launch", "--elastic", "2:3", "--", PROGRAMME,
+                                         "plain", timeout=60)
+        self.assertEqual(code, 2, out + err)
+        self.assertRegex(err, r"step 1: the job is elastic .* try: trireme::run_elastic\(")
 
     def recorded(self, folder):
         """Returns the report of a loop, and the events of its log by kind."""

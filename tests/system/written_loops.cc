@@ -488,7 +488,9 @@ void replaced(World& world) {
   model.to(torch::kDouble);
   auto loader = loader_for(world);
   Distributed<torch::optim::Adam> optimizer(world, model, torch::optim::AdamOptions(0.01));
+  torch::optim::StepLR schedule(optimizer, 1, 0.95);
   trireme::Checkpoint checkpoint(world, model, optimizer, {});
+  checkpoint.include(schedule);
   checkpoint.include(*loader);
   trireme::LoopRecord record(world, {.progress = false});
   int steps_of_three = 0;
@@ -501,6 +503,7 @@ void replaced(World& world) {
         if (checkpoint.step() == 2 && world.worker() == 1 && world.identity().generation == 0)
           std::raise(SIGKILL);
         optimizer.step();
+        schedule.step();
         record.step(loss, optimizer);
         checkpoint.commit();
         std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -548,6 +551,61 @@ void plateau(World& world) {
         return;
       }
     }
+}
+
+// Losses that are no plain mean over the samples: a sum, and a mean with weights of classes.
+void weighed(World& world) {
+  Net model;
+  model.to(torch::kDouble);
+  auto loader = loader_for(world);
+  Distributed<torch::optim::SGD> optimizer(world, model, torch::optim::SGDOptions(0.01));
+  trireme::LoopRecord record(world, {.progress = false});
+  const auto weights = torch::tensor({1.0, 5.0, 0.2}, torch::kDouble);
+  int steps = 0;
+  for (auto& batch : *loader) {
+    optimizer.zero_grad();
+    const bool is_sum = steps++ % 2 == 0;
+    is_sum ? world.weigh(1, 1)
+           : world.weigh(weights.index_select(0, batch.target).sum().item<double>());
+    auto loss = torch::nn::functional::cross_entropy(
+        model.forward(batch.data), batch.target,
+        is_sum ? torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kSum)
+               : torch::nn::functional::CrossEntropyFuncOptions().weight(weights));
+    loss.backward();
+    optimizer.step();
+    const double mean = record.step(loss, optimizer);
+    print(world, {{"loss", mean}, {"sum", sum_of(model)}});
+  }
+}
+
+// An evaluation that shares its own batches interrupts an epoch.
+void evaluated_by_shares(World& world) {
+  Net model;
+  model.to(torch::kDouble);
+  Samples samples;
+  const auto all = [&](int64_t first, int64_t count) {
+    std::vector<torch::Tensor> data, targets;
+    for (int64_t i = first; i < first + count; ++i) {
+      const auto one = samples.get(static_cast<size_t>(i));
+      data.push_back(one.data), targets.push_back(one.target);
+    }
+    return torch::data::Example<>(torch::stack(data), torch::stack(targets));
+  };
+  Distributed<torch::optim::SGD> optimizer(world, model, torch::optim::SGDOptions(0.2));
+  const int64_t own = world.share(10);
+  const int64_t first = trireme::plan::DataPlan::share(10, world.rank(), world.size()).first;
+  for (int step = 0; step < 6; ++step) {
+    if (step == 3) {
+      const torch::NoGradGuard no_grad;
+      const int64_t count = world.share(31);
+      model.forward(all(0, count).data);
+    }
+    optimizer.zero_grad();
+    auto batch = all(10 * step + first, own);
+    loss_of(model, batch).backward();
+    optimizer.step();
+    print(world, {{"sum", sum_of(model)}});
+  }
 }
 
 // All ranks fill the parameters anew after Distributed was made, by apply().
@@ -703,6 +761,8 @@ int main(int argc, char** argv) {
                     {"replaced", replaced},
                     {"left_an_elastic_loop", left_an_elastic_loop},
                     {"loaded", loaded},
+                    {"weighed", weighed},
+                    {"evaluated_by_shares", evaluated_by_shares},
                     {"plateau", plateau},
                     {"applied", applied},
                     {"norms_of_all", norms_of_all},

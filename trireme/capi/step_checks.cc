@@ -84,7 +84,7 @@ std::vector<OwnFact> StepChecks::facts() const {
       {"number of steps between checks", static_cast<uint64_t>(check_every_),
        "the same number on all ranks"},
       {"answer to gradients that are NaN", skips_nonfinite_ ? 1U : 0U, "the same on all ranks"},
-      {"size of the global batch", static_cast<uint64_t>(loop_->of_all),
+      {"size of the global batch", static_cast<uint64_t>(loop_->batch.of_all),
        "a share of the same global batch on all ranks, in each step or never"},
       // The others are compared one by one, and so need the same list.
       {"list of stated facts", names_of_stated_, "facts of the same names on all ranks"}};

@@ -167,8 +167,8 @@ int show_plan(const PlanArguments& arguments, const MeasureModel& measure) {
     out["device"] = config.trainer.device;
     out["workers"] = strategy.workers;
     const auto [stages, test_stages] = data::stages_of(config.data);
-    out["stages"] = data::to_json(stages);
-    out["test_stages"] = data::to_json(test_stages);
+    out["data_stages"] = data::to_json(stages);
+    out["data_test_stages"] = data::to_json(test_stages);
     out["data_service"] = data::service_addresses(config.data.service);
     out["world_size"] = strategy.world_size;
     out["batch"] = strategy.batch.to_json();

@@ -7,16 +7,16 @@
 
 namespace trireme {
 
-void OwnLoop::take_batch(int64_t new_samples, int64_t new_of_all) {
-  if (new_samples != samples || new_of_all != of_all)
-    for (const auto& each : before_batch)
-      if (const auto call = each.lock()) (*call)(new_samples, new_of_all);
-  samples = new_samples;
-  of_all = new_of_all;
+void OwnLoop::take_batch(const BatchInHand& next) {
+  for (const auto& each : before_batch)
+    if (const auto call = each.lock()) (*call)(next);
+  batch = next;
 }
 
-double OwnLoop::weight_of(int64_t own, int64_t all) const {
-  return all > 0 ? static_cast<double>(own) / static_cast<double>(all) : 1.0 / world->size();
+double OwnLoop::weight_of(const BatchInHand& some) const {
+  if (some.weight >= 0) return some.weight;
+  return some.of_all > 0 ? static_cast<double>(some.samples) / static_cast<double>(some.of_all)
+                         : 1.0 / world->size();
 }
 
 bool OwnLoop::end_step(const std::shared_ptr<const void>& who, Teller kind, int64_t step) {
@@ -58,6 +58,16 @@ void OwnLoop::require_not_left(const char* call) const {
                             "goodbye to the others",
                             call, steps_ + 1),
                 "leave() behind the last step, evaluation and checkpoint");
+}
+
+void OwnLoop::require_elastic() const {
+  if (is_elastic || world == nullptr || !world->is_elastic()) return;
+  throw Error(ErrorCode::invalid_argument, "comm",
+              fmt::format("rank {}, step {}: the job is elastic (--elastic), and this loop does "
+                          "not run inside run_elastic(): it would end with a lost worker, and "
+                          "begin again at step 1",
+                          world->rank(), steps_ + 1),
+              "trireme::run_elastic(world, checkpoint, loop), or a job without --elastic");
 }
 
 void OwnLoop::enter(Phase phase) {

@@ -17,26 +17,32 @@ class World;
 // The thread of the loop uses it.
 struct OwnLoop {
   World* world = nullptr;  // The World's place now: it may have been moved.
-  // The batch in hand: this rank's samples, by which its gradients count, and those of all
-  // ranks. 0 of all ranks: not known, and every rank counts alike.
-  int64_t samples = 1, of_all = 0;
+  struct BatchInHand {
+    // This rank's samples, by which its gradients count, and those of all ranks. 0 of all ranks:
+    // not known, and every rank counts alike.
+    int64_t samples = 1, of_all = 0;
+    uint64_t indices = 0;          // A hash of the samples of all ranks; 0: not known.
+    const void* loader = nullptr;  // Null: none of make_data_loader().
+    double weight = -1;            // What World::weigh() said; below 0: the samples count.
+  };
+  BatchInHand batch;
   int engines = 0;  // The engines that were made so far; and the same of loaders.
   int loaders = 0;
-  bool regroup = false;  // All ranks know that they meet again after this step.
-  bool stop = false;     // All ranks know that one was asked to stop.
+  bool regroup = false;     // All ranks know that they meet again after this step.
+  bool stop = false;        // All ranks know that one was asked to stop.
+  bool is_elastic = false;  // It runs inside run_elastic().
   // Whether this process is asked to stop; null: the loop does not listen.
   std::function<bool()> wants_stop;
   // Called as long as they live: before another batch is in hand; by leave(), which compares the
   // facts over all ranks before it says goodbye; and in each new generation of an elastic job,
   // in this order (train/own_checkpoint.h).
-  std::vector<std::weak_ptr<const std::function<void(int64_t samples, int64_t of_all)>>>
-      before_batch;
+  std::vector<std::weak_ptr<const std::function<void(const BatchInHand& next)>>> before_batch;
   std::vector<std::weak_ptr<const std::function<void()>>> before_leave, rebind;
   std::map<std::string, std::string> facts_at_the_end;
-  void take_batch(int64_t new_samples, int64_t new_of_all);
-  // The weight of this rank's mean over so many samples in the mean over all ranks.
-  double weight_of(int64_t own, int64_t all) const;
-  double weight() const { return weight_of(samples, of_all); }  // That of the batch in hand.
+  void take_batch(const BatchInHand& next);
+  // The weight of this rank's gradients in the sum over all ranks.
+  double weight_of(const BatchInHand& some) const;
+  double weight() const { return weight_of(batch); }
 
   // The part that tells the ends of steps: of those that are there and have told one, the last in
   // this list. Of several engines it is the first.
@@ -52,6 +58,8 @@ struct OwnLoop {
   bool has_left = false;  // World::leave() was called.
   // Throws Error(invalid_argument) that names `call` behind leave().
   void require_not_left(const char* call) const;
+  // Throws Error(invalid_argument) if the job is elastic, and the loop is not.
+  void require_elastic() const;
   // Null unless ranks may have unequal numbers of batches (OwnStepsOptions::joins).
   std::unique_ptr<LoopTurns> turns;
   LoopTurns::Parts parts;   // Those that are gone keep their place.

@@ -1,3 +1,6 @@
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/tensor.h>
+#include <c10/core/GradMode.h>
 #include <c10/util/Type.h>
 
 #include <fmt/ranges.h>
@@ -433,8 +436,26 @@ int64_t World::share(int64_t batch) {
         fmt::format("a global batch of {} for {} ranks: some would get no sample", batch, size()),
         fmt::format("a batch of {} or more, or fewer ranks", size()));
   const auto [first, last] = plan::DataPlan::share(batch, rank(), size());
-  own_loop()->take_batch(last - first, batch);
+  // An evaluation changes nothing for the training that it interrupts.
+  if (c10::GradMode::is_enabled()) own_loop()->take_batch({last - first, batch});
   return last - first;
+}
+
+void World::weigh(double own) {
+  if (size() == 1) return weigh(own, own);
+  const at::Tensor sum = at::tensor({own}, at::kDouble);
+  loop_group()->all_reduce(sum);
+  weigh(own, sum.item<double>());
+}
+
+void World::weigh(double own, double total) {
+  if (!(own >= 0) || !(total > 0) || !std::isfinite(own) || !std::isfinite(total))
+    throw Error(ErrorCode::invalid_argument, "comm",
+                fmt::format("World::weigh() was given {}, of {}", own, total),
+                "a weight that is not negative, and a total above 0");
+  OwnLoop::BatchInHand next = own_loop()->batch;
+  next.weight = own / total;
+  own_loop()->take_batch(next);
 }
 
 void World::compare_at_the_end(const std::map<std::string, std::string>& own) {

@@ -8,6 +8,8 @@
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 #include <torch/data/dataloader.h>
+#include <torch/data/samplers/distributed.h>
+#include <trireme/base/hash.h>
 #include <trireme/base/json.h>
 #include <trireme/comm/world.h>
 #include <trireme/parallel/shared_random.h>
@@ -34,22 +36,29 @@ class LoaderPlace {
 };
 
 // The shares of a sampler of indices. Every rank walks over the whole batches, and takes its
-// part of each. What a sampler draws in reset() is the same on all ranks, as rank 0 draws it; it
-// must not draw in next().
+// part of each. What a sampler draws in reset() is the same on all ranks, as rank 0 draws it. It
+// must not draw in next(): batches that differ between ranks are an error in backward().
 template <typename Indices>
 class SharedSampler : public torch::data::samplers::Sampler<> {
  public:
   static_assert(std::is_same_v<typename Indices::BatchRequestType, std::vector<size_t>>,
                 "make_data_loader takes a sampler of indices (RandomSampler, SequentialSampler, "
                 "or one of your own whose requests are std::vector<size_t>)");
+  static_assert(!std::is_base_of_v<torch::data::samplers::DistributedSampler<>, Indices>,
+                "make_data_loader shares the batches of a sampler of all samples, such as "
+                "RandomSampler(size): a DistributedSampler would share them a second time");
+  // A whole batch, as this rank reads it.
+  struct Shared {
+    int64_t samples = 0, of_all = 0;  // This rank's share, and all of it.
+    uint64_t indices = 0;             // A hash of the samples of all ranks.
+  };
   // Sampler and loader both use it. The loader lives in the thread that loops over it.
   struct Place {
-    int64_t epoch = 0;       // The one under way, or the next one.
-    std::string numbers;     // The random numbers at its start; empty: it has not begun.
-    int64_t taken = 0;       // The batches that the loop has had of it.
-    bool is_sought = false;  // The next loop begins behind these batches.
-    // The sizes of this rank's shares that are read and not taken, and of their whole batches.
-    std::deque<std::pair<int64_t, int64_t>> sizes;
+    int64_t epoch = 0;        // The one under way, or the next one.
+    std::string numbers;      // The random numbers at its start; empty: it has not begun.
+    int64_t taken = 0;        // The batches that the loop has had of it.
+    bool is_sought = false;   // The next loop begins behind these batches.
+    std::deque<Shared> read;  // The batches that are read and not taken.
   };
   SharedSampler(World& world, Indices sampler, int64_t batch, bool drop_last)
       : sampler_(std::move(sampler)),
@@ -61,7 +70,7 @@ class SharedSampler : public torch::data::samplers::Sampler<> {
   void reset(std::optional<size_t> new_size = std::nullopt) override {
     Place& place = *place_;
     const auto draws = [&] { sampler_.reset(new_size); };
-    place.sizes.clear();
+    place.read.clear();
     if (std::exchange(place.is_sought, false)) {
       SharedRandom::run_as(place.numbers, draws);
       for (int64_t i = 0; i < place.taken && sampler_.next(batch_); ++i) {
@@ -84,7 +93,9 @@ class SharedSampler : public torch::data::samplers::Sampler<> {
       return std::nullopt;
     }
     const auto [first, last] = plan::DataPlan::share(samples, world.rank(), world.size());
-    place_->sizes.emplace_back(last - first, samples);
+    uint64_t indices = 1;
+    for (const size_t index : *all) indices = mix64(indices, index);
+    place_->read.push_back({last - first, samples, indices});
     return std::vector<size_t>(all->begin() + first, all->begin() + last);
   }
   void save(torch::serialize::OutputArchive& archive) const override { sampler_.save(archive); }
@@ -169,22 +180,21 @@ class RankDataLoader : public LoaderPlace {
       ++place_->epoch;
       place_->numbers.clear();
       place_->taken = 0;
-      if (before_) loop_->take_batch(before_->first, before_->second);
+      if (before_) loop_->take_batch(*before_);
       before_.reset();
       loop_->enter(Phase::forward);
-    } else if (!place_->sizes.empty()) {
-      const auto [samples, of_all] = place_->sizes.front();
-      place_->sizes.pop_front();
+    } else if (!place_->read.empty()) {
+      const auto [samples, of_all, indices] = place_->read.front();
+      place_->read.pop_front();
       ++place_->taken;
       loop_->enter(at::GradMode::is_enabled() ? Phase::forward : Phase::evaluate);
       if (!at::GradMode::is_enabled()) return;
-      if (!before_) before_.emplace(loop_->samples, loop_->of_all);
-      loop_->take_batch(samples, of_all);
+      if (!before_) before_ = loop_->batch;
+      loop_->take_batch({samples, of_all, indices, this});
     }
   }
 
-  // The samples that counted before this epoch.
-  std::optional<std::pair<int64_t, int64_t>> before_;
+  std::optional<OwnLoop::BatchInHand> before_;  // That of before this epoch.
   std::shared_ptr<World::OwnLoop> loop_;
   std::shared_ptr<typename SharedSampler<Sampler>::Place> place_;
   Inner inner_;
@@ -221,6 +231,14 @@ auto make_data_loader(World& world, Dataset dataset, torch::data::DataLoaderOpti
   const std::optional<size_t> size = dataset.size();
   TORCH_CHECK(size.has_value(), "make_data_loader takes a data set with a size");
   return make_data_loader(world, std::move(dataset), Sampler(*size), std::move(options));
+}
+
+// A first try that cannot work: the compiler's message says what does.
+template <typename Dataset, typename... Rest>
+  requires requires { typename std::remove_cvref_t<Dataset>::BatchType; }
+void make_data_loader(Dataset&&, Rest&&...) {
+  static_assert(!sizeof(Dataset),
+                "trireme::make_data_loader takes the World first: (world, dataset, batch)");
 }
 
 }  // namespace trireme

@@ -114,7 +114,7 @@ void DataParallel::Impl::tell_unused(const StepOutcome& outcome) {
 // in some steps all values.
 uint64_t DataParallel::Impl::digest_for_own_loop() const {
   if (!own_loop || group->size() == 1) return 0;
-  uint64_t value = module->is_training() ? 2 : 1;
+  uint64_t value = hash_of_modes(*module);
   for (const auto& [name, hash] : hashes_of_options(*optimizer)) value = mix64(value, hash);
   if (is_digest_due())
     value = mix64(value, digest_of(parameters));
@@ -179,7 +179,7 @@ StepOutcome DataParallel::Impl::exchange_facts(const Contribution& mine, const U
   } catch (const ErrorOfAllRanks& error) {
     if (!own_loop || group->size() == 1) throw;
     const OwnPlace place{.steps = own_steps, .alike_in = alike_in};
-    refuse_differences(*group, place, facts_of(0, *module, *optimizer, parameters));
+    refuse_differences(*group, place, facts_of({}, *module, *optimizer, parameters));
     if (dynamic_cast<const OtherDigests*>(&error) && compares_parameters())
       refuse_other_parameters(*group, place, parameters);
     throw;

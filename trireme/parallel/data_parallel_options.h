@@ -60,6 +60,9 @@ struct DataParallelOptions {
   // See ExchangeOptions::accept. It is not called while local steps keep replicas apart.
   std::function<bool(double loss, double gradient_norm)> accept;
   std::function<double()> weight;  // See ExchangeOptions::weight.
+  // The ranks are made anew in the middle of a run, and the state comes afterwards: the values of
+  // the optimizer's options and the choice of frozen parameters may differ until then.
+  bool state_follows = false;
 };
 
 }  // namespace trireme

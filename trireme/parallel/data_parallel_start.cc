@@ -166,6 +166,11 @@ Json DataParallel::Impl::facts_to_agree(const DataParallelOptions& options) cons
                 {"model", trireme::facts_of(state)},
                 {"options", to_json(options)},
                 {"optimizer", trireme::facts_of(*optimizer)}};
+  if (options.state_follows) {
+    facts["model"] = trireme::facts_of(state, /*with_frozen=*/false);
+    for (Json& param_group : facts["optimizer"]["groups"])
+      param_group = {{"parameters", param_group["parameters"]}};
+  }
   // A norm that is only reported needs no other rank, unless ranks update shards of one copy.
   facts["options"].erase("gradient_norm");
   if (plan.exchange == plan::ExchangeKind::shared)

@@ -27,7 +27,11 @@ namespace trireme {
 // the result), a shared_ptr, a ModuleHolder, or a torch::jit::script::Module.
 template <typename Model>
 std::shared_ptr<torch::nn::Module> module_of(Model& model) {
-  if constexpr (std::derived_from<Model, torch::nn::Module>)
+  if constexpr (std::is_pointer_v<std::remove_cvref_t<Model>>)
+    static_assert(!sizeof(Model),
+                  "Distributed takes the model itself, not a pointer to it: `model` instead of "
+                  "`&model`");
+  else if constexpr (std::derived_from<Model, torch::nn::Module>)
     return {std::shared_ptr<void>(), &model};
   else if constexpr (requires { std::shared_ptr<torch::nn::Module>(model.ptr()); })
     return model.ptr();
@@ -83,6 +87,20 @@ class Distributed : public Optimizer, public SteppingAs {
       : Optimizer(std::forward<Arguments>(arguments)...),
         SteppingAs(typeid(Optimizer)),
         steps_(world, module_of(model), *this, options) {}
+
+  // First tries that cannot work: the compiler's message says what does.
+  template <typename Model, std::derived_from<torch::optim::Optimizer> Made, typename... Rest>
+  Distributed(World&, Model&&, Made& made, Rest&&...) : Optimizer(made.parameters()) {
+    static_assert(!sizeof(Made),
+                  "Distributed is the optimizer, and makes it: trireme::Distributed<"
+                  "torch::optim::SGD> optimizer(world, model, torch::optim::SGDOptions(0.1)) in "
+                  "place of torch::optim::SGD optimizer(model->parameters(), ...)");
+  }
+  template <std::derived_from<torch::nn::Module> Module, typename... Rest>
+  Distributed(Module&, Rest&&...) : Optimizer(std::vector<at::Tensor>()) {
+    static_assert(!sizeof(Module),
+                  "Distributed takes the World first: (world, model, options of the optimizer)");
+  }
 
   using LossClosure = torch::optim::Optimizer::LossClosure;
   at::Tensor step(LossClosure closure = nullptr) override {

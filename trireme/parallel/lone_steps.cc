@@ -47,6 +47,7 @@ void LoneSteps::reach(int parameter) {
   const bool is_first = std::exchange(reached_by_, task) != task;
   if (is_first) {
     loop_->require_not_left("backward()");
+    loop_->require_elastic();
     loop_->enter(Phase::backward);
     has_gradients_ = true;
     has_quiet_alone_ = quiet_ > 0;
@@ -67,6 +68,7 @@ void LoneSteps::require_gradients() {
   refuse(forms_.find_change());
   if (has_quiet_alone_) refuse({Change::own_alone, static_cast<int>(steps_ + 1)});
   if (!has_gradients_) refuse({Change::no_backward, static_cast<int>(steps_ + 1)});
+  if (!has_gradient(parameters_)) refuse({Change::no_gradients, static_cast<int>(steps_ + 1)});
 }
 
 void LoneSteps::require_own_parameters() {

@@ -83,14 +83,20 @@ std::vector<plan::TensorSpec> specs_of(const std::vector<NamedTensor>& tensors) 
   return specs;
 }
 
-std::map<std::string, std::string> facts_of(const ModuleState& state) {
+std::map<std::string, std::string> facts_of(const ModuleState& state, bool with_frozen) {
   std::map<std::string, std::string> facts;
   for (const auto& spec : specs_of(state.parameters))
-    facts["parameter " + spec.name] = spec.describe() + (spec.trainable ? "" : ", frozen");
+    facts["parameter " + spec.name] =
+        spec.describe() + (spec.trainable || !with_frozen ? "" : ", frozen");
   for (const auto& [name, tensor] : state.buffers)
     facts["buffer " + name] = fmt::format("{}[{}]", c10::toString(tensor.scalar_type()),
                                           fmt::join(tensor.sizes(), ", "));
   return facts;
+}
+
+bool has_gradient(const std::vector<NamedTensor>& parameters) {
+  return std::ranges::any_of(parameters,
+                             [](const NamedTensor& each) { return each.tensor.grad().defined(); });
 }
 
 void TensorHash::add(const NamedTensor& named) {

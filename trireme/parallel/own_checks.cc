@@ -2,6 +2,7 @@
 #include <trireme/parallel/finite_gradient.h>
 #include <trireme/parallel/own_checks.h>
 #include <trireme/parallel/value_sample.h>
+#include <limits>
 #include <utility>
 
 namespace trireme {
@@ -26,11 +27,20 @@ OwnChecks::OwnChecks(const std::vector<NamedTensor>& parameters, const OwnStepsO
   adopt_writes();
 }
 
+// A value that became NaN unseen stays in its parameter, whose other values go on training.
+ParameterChange OwnChecks::find_bad_parameter() const {
+  for (size_t p = 0; p < parameters_.size(); ++p)
+    if (const at::Tensor& tensor = parameters_[p].tensor;
+        tensor.is_cpu() && !is_finite_gradient(tensor, tensor.numel()))
+      return {Change::bad_parameter, static_cast<int>(p)};
+  return {};
+}
+
 void OwnChecks::look_at(int parameter) {
   if (!wants_finite_ || not_finite_ >= 0) return;
   const at::Tensor& gradient = parameters_[static_cast<size_t>(parameter)].tensor.grad();
-  if (gradient.defined() && !is_finite_gradient(gradient, kMostValuesLookedAt))
-    not_finite_ = parameter;
+  const int64_t most = looks_at_all() ? std::numeric_limits<int64_t>::max() : kMostValuesLookedAt;
+  if (gradient.defined() && !is_finite_gradient(gradient, most)) not_finite_ = parameter;
 }
 
 ParameterChange OwnChecks::find(int64_t step) {
@@ -43,6 +53,7 @@ ParameterChange OwnChecks::find(int64_t step) {
     return found;
   if (written_without_step_ >= kWritesWithoutStep)
     return {Change::past_engine, static_cast<int>(step)};
+  if (wants_finite_ && looks_at_all()) return find_bad_parameter();
   return {};
 }
 
@@ -74,6 +85,7 @@ void OwnChecks::end_evaluation() {
 
 void OwnChecks::end_step() {
   end_evaluation();
+  ++steps_;
   if (apart_) apart_->end_step();
 }
 

@@ -43,7 +43,12 @@ class OwnChecks {
   void count_moves();
 
   const std::vector<NamedTensor>& parameters_;
+  bool looks_at_all() const { return steps_ % kStepsBetweenWholeLooks == 0; }
+  ParameterChange find_bad_parameter() const;
+
+  static constexpr int64_t kStepsBetweenWholeLooks = 64;
   const bool wants_finite_;
+  int64_t steps_ = 1;    // The number of the step under way.
   int not_finite_ = -1;  // The first parameter whose gradient is not.
   uint64_t versions_ = 0, places_ = 0, moves_ = 0;
   // For the loop that never calls step().

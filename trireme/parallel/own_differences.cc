@@ -56,18 +56,29 @@ void refuse_other_steps(const OwnPlace& place, const std::vector<int>& ranks,
 
 }  // namespace
 
-std::vector<OwnFact> facts_of(int64_t of_all, const torch::nn::Module& module,
+uint64_t hash_of_modes(const torch::nn::Module& module) {
+  uint64_t hash = module.is_training() ? 2 : 1;
+  for (const auto& child : module.children()) hash = mix64(hash, hash_of_modes(*child));
+  return hash;
+}
+
+std::vector<OwnFact> facts_of(const OwnLoop::BatchInHand& batch, const torch::nn::Module& module,
                               const torch::optim::Optimizer& optimizer,
                               const std::vector<NamedTensor>& parameters) {
   uint64_t trained = 0;
   for (const auto& [name, tensor] : parameters)
     trained = mix64(trained, tensor.requires_grad() ? 1 : 0);
   std::vector<OwnFact> facts{
-      {"size of the global batch", static_cast<uint64_t>(of_all),
+      {"size of the global batch", static_cast<uint64_t>(batch.of_all),
        "world.share(n) with the same n on all ranks, in each step or never"},
+      {"global batch", batch.indices,
+       "the same order on all ranks: a sampler that draws in reset(), as RandomSampler does, and "
+       "neither in next() nor by a generator of its own"},
       {"choice of frozen parameters", trained, "the same requires_grad_() on all ranks"},
-      {"choice of train() or eval()", module.is_training() ? 1U : 0U,
-       "model.train() behind an evaluation, on all ranks"}};
+      {"choice of World::weigh()", batch.weight >= 0 ? 1U : 0U,
+       "World::weigh() on all ranks, or on none"},
+      {"choice of train() or eval()", hash_of_modes(module),
+       "model.train() behind an evaluation, on all ranks, and the same modes of its layers"}};
   for (const auto& [name, value] : hashes_of_options(optimizer)) {
     const bool is_rate = std::string_view(name) == "lr";
     facts.push_back({is_rate ? "learning rate" : name, value,

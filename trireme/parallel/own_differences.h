@@ -3,6 +3,7 @@
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 #include <trireme/comm/group.h>
+#include <trireme/comm/own_loop.h>
 #include <trireme/parallel/module_state.h>
 #include <cstdint>
 #include <vector>
@@ -15,8 +16,10 @@ struct OwnFact {
   uint64_t value;
   const char* remedy;
 };
-// `of_all` has the samples of the global batch in hand; 0: they are not known.
-std::vector<OwnFact> facts_of(int64_t of_all, const torch::nn::Module& module,
+// The same number for the same choice of train() or eval() in the module and in all below it.
+uint64_t hash_of_modes(const torch::nn::Module& module);
+
+std::vector<OwnFact> facts_of(const OwnLoop::BatchInHand& batch, const torch::nn::Module& module,
                               const torch::optim::Optimizer& optimizer,
                               const std::vector<NamedTensor>& parameters);
 

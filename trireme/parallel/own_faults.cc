@@ -1,8 +1,10 @@
 #include <trireme/base/unix_time.h>
 #include <trireme/faults/injector.h>
 #include <trireme/parallel/own_faults.h>
+#include <algorithm>
 #include <cstdlib>
 #include <memory>
+#include <vector>
 
 namespace trireme {
 
@@ -18,9 +20,13 @@ void listen_for_faults(World& world) {
                     .time = unix_seconds(),
                     .event = monitor::FaultRecord{step, fault.text()}});
   };
-  // The launcher has drawn the random ones.
-  const auto injector = std::make_shared<Injector>(
-      schedule_faults(parse_faults(text), world.size()), marks ? marks : "", std::move(actions));
+  // The launcher has drawn the random ones. It has compared the others with the ranks of the
+  // beginning, of which some may be lost by now.
+  const std::vector<Fault> faults = parse_faults(text);
+  int ranks = world.size();
+  for (const Fault& fault : faults) ranks = std::max({ranks, fault.rank + 1, fault.peer + 1});
+  const auto injector = std::make_shared<Injector>(schedule_faults(faults, ranks),
+                                                   marks ? marks : "", std::move(actions));
   loop->strike = [injector, weak = std::weak_ptr(loop)](Phase phase, int64_t step) {
     injector->at(weak.lock()->world->rank(), phase, step);
   };

@@ -40,7 +40,7 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
   const std::shared_ptr<const void> teller;  // OwnLoop::end_step() knows the engine by it.
   const int64_t part;                        // The engine's number in LoopTurns.
   std::shared_ptr<const std::function<void()>> before_leave;
-  std::shared_ptr<const std::function<void(int64_t, int64_t)>> before_batch;
+  std::shared_ptr<const std::function<void(const OwnLoop::BatchInHand&)>> before_batch;
   int quiet = 0;               // The no_sync() objects that live.
   int reached_by = -1;         // The last backward that reached this engine.
   bool is_under_way = false;   // That one has not come to its end.
@@ -66,9 +66,10 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
         part(the_part) {}
 
   DataParallelOptions engine_options(const OwnStepsOptions& options) {
-    return {.buckets = options.buckets, .compression = options.compression, .weight = [this] {
-              return loop->has_joined ? 0 : loop->weight();
-            }};
+    return {.buckets = options.buckets,
+            .compression = options.compression,
+            .weight = [this] { return loop->has_joined ? 0 : loop->weight(); },
+            .state_follows = loop->world->identity().generation > 0};
   }
 
   int rank() const { return engine.group->rank(); }
@@ -81,8 +82,8 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
     expect_backward();
     before_leave = std::make_shared<const std::function<void()>>([this] { tell_at_the_end(); });
     loop->before_leave.emplace_back(before_leave);
-    before_batch = std::make_shared<const std::function<void(int64_t, int64_t)>>(
-        [this](int64_t samples, int64_t of_all) { weigh_own_sum(samples, of_all); });
+    before_batch = std::make_shared<const std::function<void(const OwnLoop::BatchInHand&)>>(
+        [this](const OwnLoop::BatchInHand& next) { weigh_own_sum(next); });
     loop->before_batch.emplace_back(before_batch);
     SyncBatchNorm::weigh_by(loop);
     draw_other_numbers(engine.device, rank(), number);
@@ -93,9 +94,9 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
 
   // A sum under no_sync() has the weights of its batches: the next batch may have another one, by
   // which the whole sum will be multiplied.
-  void weigh_own_sum(int64_t samples, int64_t of_all) const {
-    if (!has_own_alone || samples == 0) return;
-    const double factor = loop->weight() / loop->weight_of(samples, of_all);
+  void weigh_own_sum(const OwnLoop::BatchInHand& next) const {
+    if (!has_own_alone || loop->weight_of(next) == 0) return;
+    const double factor = loop->weight() / loop->weight_of(next);
     if (factor == 1) return;
     const at::NoGradGuard no_grad;
     for (const auto& [name, tensor] : engine.parameters)
@@ -139,15 +140,16 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
 
   Contribution contribution() {
     Contribution mine;
-    const bool is_known = loop->of_all > 0;
-    mine.samples = loop->has_joined ? 0 : is_known ? loop->samples : 1;
-    mine.total_samples = is_known ? loop->of_all : engine.group->size();
+    const bool is_known = loop->batch.of_all > 0;
+    mine.samples = loop->has_joined ? 0 : is_known ? loop->batch.samples : 1;
+    mine.total_samples = is_known ? loop->batch.of_all : engine.group->size();
     mine.groups = engine.hash_of_groups();
     return mine;
   }
 
   StepOutcome reduce() {
     loop->require_not_left("backward()");
+    loop->require_elastic();
     loop->begin(part, kBackward);
     const bool has_joined = loop->has_joined;
     Contribution mine = contribution();
@@ -190,7 +192,7 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
 
   // One of the first gradients, before they become means. 0: the samples are shared.
   int64_t digest_of_samples() const {
-    if (number > 0 || loop->of_all > 0 || loop->has_joined || own_samples) return 0;
+    if (number > 0 || loop->batch.of_all > 0 || loop->has_joined || own_samples) return 0;
     std::vector<NamedTensor> gradients;
     for (const auto& [name, tensor] : engine.parameters)
       if (const at::Tensor& gradient = tensor.grad(); gradient.defined() && !gradient.is_sparse())
@@ -218,7 +220,7 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
   }
 
   std::vector<OwnFact> facts() const {
-    return facts_of(loop->of_all, *engine.module, optimizer, engine.parameters);
+    return facts_of(loop->batch, *engine.module, optimizer, engine.parameters);
   }
 
   // With create_graph a gradient is itself a function of the parameters, and so is the mean: its
@@ -279,7 +281,7 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
     const at::NoGradGuard no_grad;
     at::Tensor sums = at::tensor({loss * weight, weight}, at::kDouble);
     engine.group->all_reduce(sums);
-    return sums[0] / sums[1];
+    return loop->batch.weight >= 0 ? sums[0] : sums[0] / sums[1];
   }
 
   // The reason why this rank cannot update.
@@ -288,6 +290,8 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
     if (form.change != Change::none) return form;
     if (has_own_alone) return {Change::own_alone, static_cast<int>(steps + 1)};
     if (!has_means) return {Change::no_backward, static_cast<int>(steps + 1)};
+    if (!has_gradient(engine.parameters))
+      return {Change::no_gradients, static_cast<int>(steps + 1)};
     return {};
   }
 

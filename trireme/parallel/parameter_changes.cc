@@ -45,7 +45,8 @@ Error change_error(int rank, ParameterChange found, std::span<const std::string>
           "requires_grad_(true) before Distributed or DataParallel is made, or a new one after "
           "it");
     case Change::unknown:
-      return refuse(fmt::format("rank {}: number {} of the module's parameters was registered or "
+      return refuse(fmt::format("rank {}: number {} of the module's parameters, in the order of "
+                                "named_parameters(), was registered or "
                                 "replaced after its engine was made, and would not be trained",
                                 rank, index + 1),
                     kNewEngine);
@@ -76,6 +77,16 @@ Error change_error(int rank, ParameterChange found, std::span<const std::string>
                                rank, name),
                    "a look at that rank's loss and data, or a smaller learning rate. "
                    "OwnStepsOptions::stop_on_nan = false leaves such gradients to the loop");
+    case Change::bad_parameter:
+      return Error(ErrorCode::internal, "parallel",
+                   whose + " has values that are NaN or infinite: an update has made them so",
+                   "a checkpoint of before, and a look at the losses since then, or a smaller "
+                   "learning rate. OwnStepsOptions::stop_on_nan = false leaves it to the loop");
+    case Change::no_gradients:
+      return refuse(fmt::format("rank {}, step {}: step() without gradients: they were cleared "
+                                "behind backward(), and nothing would be trained",
+                                rank, found.parameter),
+                    "zero_grad() before backward(), or behind step()");
     case Change::trained_apart:
       return refuse(fmt::format("rank {}: a tensor of {} elements gets gradients and is updated, "
                                 "but no Distributed or DataParallel has it: each rank trains one "

@@ -27,6 +27,8 @@ enum class Change : int {
   negative_samples,  // It gave a loss over less than 0 samples.
   no_scalar,         // It gave a loss of several elements, or of none.
   not_finite,        // A gradient is NaN or infinite.
+  bad_parameter,     // A parameter has values that are.
+  no_gradients,      // It came to step() when all gradients had been cleared.
   trained_apart,     // It trains a tensor that no engine has.
   past_engine,       // Its parameters are written again and again, and step() is not called.
   told,              // The rank itself tells the others what it has found (capi/step_checks.h).
@@ -34,9 +36,9 @@ enum class Change : int {
 
 struct ParameterChange {
   Change change = Change::none;
-  // An index in the engine's list; for `unknown`, in the module's list. For `no_backward` and
-  // `own_alone` the step, for `negative_samples` and `no_scalar` the number that was given, for
-  // `trained_apart` the number of elements, for `past_engine` the step.
+  // An index in the engine's list; for `unknown`, in the module's list. For `no_backward`,
+  // `no_gradients` and `own_alone` the step, for `negative_samples` and `no_scalar` the number
+  // that was given, for `trained_apart` the number of elements, for `past_engine` the step.
   int parameter = 0;
 };
 

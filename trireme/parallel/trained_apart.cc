@@ -63,7 +63,8 @@ struct TrainedApart::Impl {
 
   void listen() {
     if (listener) return;
-    listener = at::addThreadLocalCallback(
+    // Of all threads: the loop may run in another one than that which made its engines.
+    listener = at::addGlobalCallback(
         at::RecordFunctionCallback(at_operation).scopes({at::RecordScope::BACKWARD_FUNCTION}));
   }
   void stop_listening() {

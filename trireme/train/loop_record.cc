@@ -151,7 +151,7 @@ struct LoopRecord::Impl {
   }
 
   double step_of_batch(double loss, double rate) {
-    const Told told{digest_of_names(pending), std::ssize(pending), loop->of_all, rate};
+    const Told told{digest_of_names(pending), std::ssize(pending), loop->batch.of_all, rate};
     loop->begin(part_number, kStepOfRecord,
                 {static_cast<int64_t>(told.names), told.values, told.samples,
                  std::bit_cast<int64_t>(told.rate)});
@@ -177,7 +177,7 @@ struct LoopRecord::Impl {
     const double* const sum = head.const_data_ptr<double>();
     // The numbers are equal exactly if their variance is 0.
     if (sum[1] * world.size() != sum[0] * sum[0]) refuse_names();
-    std::vector<double> result = {sum[3] / sum[2]};
+    std::vector<double> result = {loop->batch.weight >= 0 ? sum[3] : sum[3] / sum[2]};
     learn_names(told.values);
     if (pending.empty()) return result;
     for (const auto& [name, value] : pending) result.push_back(value * own_weight / sum[2]);

@@ -38,11 +38,17 @@ at::Tensor numbers_of_default_generator() {
   return generator.get_state();
 }
 
-// While it lives, a request to stop ends the loop after its step.
+// While it lives, the loop is that of run_elastic(), and a request to stop ends it after its step.
 class Listening {
  public:
-  explicit Listening(OwnLoop& loop) : loop_(loop) { loop.wants_stop = StopSignal::requested; }
-  ~Listening() { loop_.wants_stop = nullptr; }
+  explicit Listening(OwnLoop& loop) : loop_(loop) {
+    loop.wants_stop = StopSignal::requested;
+    loop.is_elastic = true;
+  }
+  ~Listening() {
+    loop_.wants_stop = nullptr;
+    loop_.is_elastic = false;
+  }
   Listening(const Listening&) = delete;
 
  private:
@@ -257,8 +263,21 @@ struct Checkpoint::Impl : Engine {
     step_ = step;
   }
 
+  // The remedies of `trireme train` are words of its command line.
+  auto restore() {
+    try {
+      return saver->restore(*this, of_run());
+    } catch (const Error& error) {
+      const auto [what, remedy] = parts_of(error);
+      if (remedy.find("--fresh") == std::string::npos) throw;
+      throw Error(error.code(), "train", what,
+                  "the same models, optimizers and calls of Checkpoint::include() as in the run "
+                  "that wrote it, or another CheckpointOptions::dir");
+    }
+  }
+
   int64_t resume() {
-    const auto restored = saver->restore(*this, of_run());
+    const auto restored = restore();
     step_ = restored ? restored->progress.step : 0;
     if (restored) draw_from(numbers, /*are_own=*/ranks_of_numbers == group->size());
     world.own_loop()->go_on_from(step_);
@@ -353,7 +372,22 @@ struct Checkpoint::Impl : Engine {
     if (world.is_elastic()) keep();
   }
 
+  // A loop that continued without its loader would begin an epoch anew, and use samples twice.
+  void require_loader() const {
+    const void* const loader = own_loop->batch.loader;
+    if (!loader || (!world.is_elastic() && options.dir.empty())) return;
+    for (const LoaderPlace* const each : loaders)
+      if (each == loader) return;
+    throw Error(ErrorCode::invalid_argument, "train",
+                fmt::format("rank {}, step {}: the batch in hand is of a loader that the "
+                            "checkpoint does not have: a loop that continues would read samples "
+                            "of its epoch again",
+                            group->rank(), step_ + 1),
+                "checkpoint.include(*loader) before the loop");
+  }
+
   void commit() {
+    require_loader();
     own_loop->begin(part_number, kCommitTurn);
     ++step_;
     own_loop->end_step(teller, OwnLoop::Teller::checkpoint, step_);
