@@ -90,6 +90,39 @@ TEST(CountedClasses, OfTextsAreFoundWhileTheIndexIsMade) {
   }
 }
 
+// A column that some line makes a text would be left out of the inputs.
+TEST(DoubtfulFields, AreRefusedByTheFirstLineThatHasNoNumber) {
+  const data::Folder folder;
+  const fs::path csv =
+      folder.write("rows.csv", "x,z,label\n1,\"2\",0\n2,1.5,1\nabc,3,0\nd,4,1\n5,5,0\n");
+  expect_error([&] { data::read_record_set(options_for("csv", csv)); }, ErrorCode::corrupt,
+               {"the field 'x' is a number in most records", "line 4 has 'abc' there"});
+  DataOptions options = options_for("csv", csv);
+  options.inputs = "";
+  expect_error([&] { data::read_record_set(options); }, ErrorCode::corrupt,
+               {"line 4 has 'abc' there", "data.inputs with the other fields"});
+  options.inputs = "z";  // Quotes do not make a text of a number.
+  EXPECT_EQ(data::read_record_set(options).train_samples, 4);
+
+  const fs::path names = folder.write("names.csv", "x,label\n7,0\nb,1\nc,0\nd,1\n");
+  options.path = names;
+  options.inputs = "";
+  EXPECT_THROW(data::read_record_set(options), Error);  // There are no other numbers.
+
+  const fs::path jsonl =
+      folder.write("rows.jsonl",
+                   "{\"x\": 1, \"y\": 1, \"label\": 0}\n{\"x\": 2, \"y\": 1, \"label\": 1}\n"
+                   "{\"x\": 3, \"label\": 1}\n");
+  options = options_for("jsonl", jsonl);
+  EXPECT_EQ(data::read_record_set(options).train_samples, 2);
+  options.inputs = "";
+  expect_error([&] { data::read_record_set(options); }, ErrorCode::corrupt,
+               {"the field 'y'", "line 3 has no member 'y'"});
+  options.inputs = "x,y";
+  expect_error([&] { data::read_record_set(options); }, ErrorCode::corrupt,
+               {"line 3 has no member 'y'"});
+}
+
 // The error names the record, so it is looked for.
 TEST(CountedClasses, BelowZeroAreRefusedByTheRecord) {
   const data::Folder folder;

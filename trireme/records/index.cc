@@ -111,6 +111,7 @@ std::string make_index(const IndexRequest& request) {
   const std::vector<FileIdentity> files = request.identities();
   IndexContent content = request.make();
   add_largest(content, files);
+  if (!content.doubtful.empty()) content.facts[kDoubtfulFact] = content.doubtful;
   if (content.entries.empty())
     throw Error(ErrorCode::invalid_argument, "data",
                 fmt::format("'{}' has no record", request.files.given), "other files");

@@ -34,11 +34,13 @@ struct IndexContent {
   Json facts = Json::object();
   // [field]: the largest of its numbers, if the format has seen all and none is negative.
   std::map<std::string, int64_t> largest = {};
+  std::map<std::string, std::string> doubtful = {};  // See Reader::doubtful_fields().
 };
 
 // The fact of an index about the largest numbers of fields. It holds for files of the same times
 // alone, while the index also holds for files that have another time and look the same.
 inline constexpr const char* kLargestFact = "_largest";
+inline constexpr const char* kDoubtfulFact = "_doubtful";
 // Of the times of all files.
 int64_t stamp_of_all(std::span<const int64_t> times);
 

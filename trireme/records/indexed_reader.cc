@@ -43,6 +43,13 @@ std::optional<int64_t> IndexedReader::largest(std::string_view field) const {
   return number->at("number").get<int64_t>();
 }
 
+std::map<std::string, std::string> IndexedReader::doubtful_fields() const {
+  const Json& facts = index_->facts();
+  const auto kept = facts.find(kDoubtfulFact);
+  return kept == facts.end() ? std::map<std::string, std::string>()
+                             : kept->get<std::map<std::string, std::string>>();
+}
+
 void IndexedReader::keep_largest(std::string_view field, int64_t number) const {
   index_->keep([&](Json& facts) {
     facts[kLargestFact][std::string(field)] = {{"number", number},

@@ -20,6 +20,7 @@ class IndexedReader : public Reader {
   std::optional<int64_t> length(int64_t index) const override;
   int64_t stamp(int64_t index) const override { return stamps_[entry_of(index).file]; }
   std::optional<int64_t> largest(std::string_view field) const override;
+  std::map<std::string, std::string> doubtful_fields() const override;
   void keep_largest(std::string_view field, int64_t number) const override;
   int64_t reads_ahead() const override;
   void announce(std::span<const int64_t> indices) const override;

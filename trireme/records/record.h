@@ -3,6 +3,7 @@
 #include <trireme/plan/tensor_spec.h>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -93,6 +94,9 @@ class Reader {
   virtual std::optional<int64_t> length(int64_t) const { return std::nullopt; }
   // The names of the labels 0, 1, ...; empty if they have none.
   virtual std::vector<std::string> class_names() const { return {}; }
+  // Fields that are numbers in most records, and why they are no fields of numbers: by name, with
+  // the place of the first record that has none.
+  virtual std::map<std::string, std::string> doubtful_fields() const { return {}; }
   // Checks what no record's read() checks, such as a checksum over a whole file. Throws
   // Error(corrupt | io) naming the file.
   virtual void verify_files() const {}

@@ -125,6 +125,28 @@ std::vector<int64_t> longest_shape(const FieldChoice& fields, const SamplePlan& 
   return {longest};
 }
 
+void refuse_doubtful_field(const std::string& name, const std::string& why, const char* remedy) {
+  throw Error(ErrorCode::corrupt, "data",
+              fmt::format("the field '{}' is a number in most records, but {}", name, why),
+              remedy);
+}
+
+void refuse_doubtful_wishes(const DataOptions& options, const records::Reader& train) {
+  const std::vector<std::string> inputs = names_of_inputs(options.inputs);
+  for (const auto& [name, why] : train.doubtful_fields())
+    if (name == options.target || std::ranges::find(inputs, name) != inputs.end())
+      refuse_doubtful_field(name, why, "a number there");
+}
+
+// Without data.inputs all numbers are inputs. A model would be trained without these, in silence.
+void refuse_doubtful_inputs(const DataOptions& options, const records::Reader& train,
+                            const FieldChoice& fields) {
+  if (!options.inputs.empty() || !fields.image.empty() || !fields.tokens.empty()) return;
+  for (const auto& [name, why] : train.doubtful_fields())
+    refuse_doubtful_field(name, why,
+                          "a number there, or data.inputs with the other fields, to leave it out");
+}
+
 void refuse_bad_packs(const DataOptions& options, const RecordParts& parts) {
   if ((!parts.train_plan.packing && !parts.test_plan.packing) || options.on_bad_record != "skip")
     return;
@@ -286,8 +308,10 @@ Dataset read_parts(const DataOptions& options, SharedReader train_part, SharedRe
   parts.train_stages = of_samples(train_stages);
   parts.test_stages = of_samples(test_stages);
   parts.is_padded = find_stage(train_stages, "pad") || find_stage(test_stages, "pad");
+  refuse_doubtful_wishes(options, train);
   const FieldChoice fields =
       choose_fields(train.fields(), {options.inputs, options.target, parts.is_padded});
+  refuse_doubtful_inputs(options, train, fields);
   check_forms("data.stages", train_stages, first_form(fields, parts.train_stages));
   check_forms("data.test_stages", test_stages, first_form(fields, parts.test_stages));
   refuse_mixed_tests(parts.test_stages);

@@ -36,21 +36,26 @@ struct CsvColumn {
   bool has_values = false, are_integers = true, are_reals = true;
   std::string first_missing;       // Its place.
   int64_t least = 0, largest = 0;  // Of integers.
+  uint64_t numbers = 0, texts = 0;
+  std::string first_text;  // Its place, and what it is.
 
   CellType type() const {
     if (!has_values || !are_reals) return CellType::text;
     return are_integers ? CellType::integer : CellType::real;
   }
-  void see(const CsvCell& cell) {
+  // Returns whether it is a number.
+  bool see(const CsvCell& cell) {
     has_values = true;
-    if (cell.is_quoted) are_integers = are_reals = false;
     if (are_integers) {
       const std::optional<int64_t> number = parse_cell<int64_t>(cell.text);
       are_integers = number.has_value();
       least = std::min(least, number.value_or(0));
       largest = std::max(largest, number.value_or(0));
     }
-    if (are_reals && !are_integers) are_reals = parse_cell<float>(cell.text).has_value();
+    const bool is_number = are_integers || parse_cell<float>(cell.text).has_value();
+    are_reals = are_reals && is_number;
+    ++(is_number ? numbers : texts);
+    return is_number;
   }
 };
 
@@ -93,6 +98,9 @@ class CsvScan {
     for (const CsvColumn& column : columns_)
       all.push_back({.name = column.name, .type = column.type()});
     content.facts["columns"] = json_of_columns(all);
+    for (const CsvColumn& column : columns_)
+      if (column.texts > 0 && column.numbers >= column.texts)
+        content.doubtful[column.name] = column.first_text;
     for (const CsvColumn& column : columns_)
       if (column.type() == CellType::integer && column.first_missing.empty() && column.least >= 0)
         content.largest[column.name] = column.largest;
@@ -170,10 +178,13 @@ class CsvScan {
                        "labels as numbers", ErrorCode::invalid_argument);
         label = *number;
       }
-      if (!is_missing(cell))
-        column.see(cell);
-      else if (column.first_missing.empty())
+      if (!is_missing(cell)) {
+        if (!column.see(cell) && column.texts == 1)
+          column.first_text = fmt::format("{}: line {} has '{}' there, which is no number", path,
+                                          line, cell.text.substr(0, 24));
+      } else if (column.first_missing.empty()) {
         column.first_missing = fmt::format("{}: line {}", path, line);
+      }
     }
     if (count != columns_.size())
       throw Damage(

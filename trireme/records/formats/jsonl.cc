@@ -32,6 +32,7 @@ class JsonScan {
         Entry entry{.offset = at, .bytes = line.size(), .file = file, .extra = number};
         try {
           take(line, entry);
+          see_missing(shards.path(file).string(), number);
         } catch (Damage& damage) {
           damage.what = fmt::format("line {}: {}", number, damage.what);
           throw;
@@ -47,6 +48,11 @@ class JsonScan {
       members_[i].is_everywhere = seen_[i] == content.entries.size();
     content.facts["columns"] = json_of_columns(members_);
     for (size_t i = 0; i < members_.size(); ++i)
+      if (const TextColumn& member = members_[i]; !member.is_everywhere && !member.is_array &&
+                                                  member.type != CellType::text &&
+                                                  seen_[i] >= content.entries.size() / 2)
+        content.doubtful[member.name] = missing_[i];
+    for (size_t i = 0; i < members_.size(); ++i)
       if (members_[i].is_everywhere && members_[i].type == CellType::integer &&
           ranges_[i].least >= 0)
         content.largest[members_[i].name] = ranges_[i].largest;
@@ -54,7 +60,9 @@ class JsonScan {
 
  private:
   void take(std::string_view line, Entry& entry) {
-    std::vector<bool> here(members_.size());
+    here_.assign(members_.size(), false);
+    std::vector<bool>& here = here_;
+    is_first_ = members_.empty();
     int64_t longest_text = -1, longest_array = -1;
     JsonMember member;
     for (JsonLine object(line); object.next(member);) {
@@ -79,6 +87,17 @@ class JsonScan {
         throw Damage(fmt::format("there is no member '{}'", name), "a value for it",
                      ErrorCode::invalid_argument);
     }
+  }
+
+  // The first line that lacks a member. One that came later is missing in the first line.
+  void see_missing(const std::string& path, uint32_t line) {
+    const std::string place = fmt::format("{}: line {}", path, line);
+    if (first_place_.empty()) first_place_ = place;
+    missing_.resize(members_.size());
+    for (size_t i = 0; i < members_.size(); ++i)
+      if (missing_[i].empty() && (!here_[i] || (seen_[i] == 1 && !is_first_)))
+        missing_[i] = fmt::format("{} has no member '{}'", here_[i] ? first_place_ : place,
+                                  members_[i].name);
   }
 
   struct Range {
@@ -134,8 +153,12 @@ class JsonScan {
 
   const OpenOptions& options_;
   std::vector<TextColumn> members_;
-  std::vector<uint64_t> seen_;  // The number of lines that have the member.
-  std::vector<Range> ranges_;   // Of the integers of the member.
+  std::vector<uint64_t> seen_;        // The number of lines that have the member.
+  std::vector<Range> ranges_;         // Of the integers of the member.
+  std::vector<std::string> missing_;  // The first line without the member, and that it is.
+  std::vector<bool> here_;            // The members of the line in hand,
+  bool is_first_ = true;              // which is the first of all.
+  std::string first_place_;
 };
 
 class JsonlReader : public IndexedReader {
