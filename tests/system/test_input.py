@@ -189,6 +189,11 @@ train: {{epochs: 6, dtype: float64}}
         self.assert_close(two["loss_history"], one["loss_history"], 1e-9)
         self.assertEqual(one["samples"]["seen_once"], one["samples"]["expected"])
         self.assertGreater(one["input"]["skipped"], 0)
+        for name in ("one", "two"):
+            code, out, err = self.run_to_end(TRIREME, "data", "audit", self.folder / name, "--json")
+            self.assertEqual(code, 0, out + err)
+            # The ledger has the damaged record once in each epoch.
+            self.assertEqual(json.loads(out)["left_out"], one["epochs"])
 
     def test_a_run_continues_with_the_same_samples(self):
         whole = self.fit(name="whole")

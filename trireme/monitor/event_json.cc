@@ -145,6 +145,7 @@ struct Writer {
     json["samples"] = commit.samples;
     json["shares"] = commit.shares;
     if (!commit.updated) json["skipped"] = true;
+    if (commit.left_out > 0) json["left_out"] = commit.left_out;
     return json;
   }
   Json operator()(const RunEnd& end) const {

@@ -234,6 +234,7 @@ CommitRecord read_commit(Reader& read) {
   read("samples", commit.samples);
   read("shares", commit.shares);
   commit.updated = !read.has("skipped");
+  if (read.has("left_out")) read("left_out", commit.left_out);
   return commit;
 }
 

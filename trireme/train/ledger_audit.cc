@@ -138,6 +138,7 @@ class Auditor {
         } else {
           ledger.commit(std::get<CommitRecord>(record->what));
           ++audit_.batches;
+          audit_.left_out += std::get<CommitRecord>(record->what).left_out;
         }
       } catch (const Error& error) {
         audit_.errors.push_back(fmt::format("{}: {}", record->where, brief(error)));
@@ -202,6 +203,9 @@ std::string LedgerAudit::describe() const {
     text += fmt::format(
         "continued {} time{}: {} batches taken back and repeated, {} records written twice\n",
         continuations, continuations == 1 ? "" : "s", taken_back, written_twice);
+  if (left_out > 0)
+    text += fmt::format("{} of the uses were of samples that were left out: filtered, or damaged\n",
+                        left_out);
   for (const std::string& note : notes) text += fmt::format("note: {}\n", note);
   for (const std::string& error : errors) text += fmt::format("WRONG: {}\n", error);
   if (passed()) text += "each sample was used exactly once\n";
@@ -213,6 +217,7 @@ Json LedgerAudit::to_json() const {
           {"samples", samples.to_json()},
           {"finished_epochs", finished_epochs},
           {"batches", batches},
+          {"left_out", left_out},
           {"written_twice", written_twice},
           {"taken_back", taken_back},
           {"continuations", continuations},

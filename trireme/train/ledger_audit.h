@@ -14,6 +14,7 @@ struct LedgerAudit {
   SampleCount samples;
   int64_t finished_epochs = 0;
   int64_t batches = 0;        // Batches that count.
+  int64_t left_out = 0;       // Their samples that were filtered out, or damaged.
   int64_t written_twice = 0;  // Records that were found again.
   int64_t taken_back = 0;     // Batches that a resume or a roll-back undid.
   int64_t continuations = 0;  // Resumes, regroupings and roll-backs after the start.

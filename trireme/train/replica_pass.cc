@@ -77,7 +77,8 @@ void ReplicaRun::Impl::record(const Pass& pass) {
                                      pass.batch.position,
                                      pass.batch.global_used,
                                      generation_->shares_of(pass.batch.global_used),
-                                     pass.outcome.updated};
+                                     pass.outcome.updated,
+                                     pass.batch.global_used - pass.batch.global_size};
   progress_.ledger.commit(commit);
   listeners_.tell(commit);
 }
