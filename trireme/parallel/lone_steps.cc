@@ -68,7 +68,8 @@ void LoneSteps::require_gradients() {
   refuse(forms_.find_change());
   if (has_quiet_alone_) refuse({Change::own_alone, static_cast<int>(steps_ + 1)});
   if (!has_gradients_) refuse({Change::no_backward, static_cast<int>(steps_ + 1)});
-  if (!has_gradient(parameters_)) refuse({Change::no_gradients, static_cast<int>(steps_ + 1)});
+  if (!have_some_gradient(parameters_))
+    refuse({Change::no_gradients, static_cast<int>(steps_ + 1)});
 }
 
 void LoneSteps::require_own_parameters() {

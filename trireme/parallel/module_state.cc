@@ -94,7 +94,7 @@ std::map<std::string, std::string> facts_of(const ModuleState& state, bool with_
   return facts;
 }
 
-bool has_gradient(const std::vector<NamedTensor>& parameters) {
+bool have_some_gradient(const std::vector<NamedTensor>& parameters) {
   return std::ranges::any_of(parameters,
                              [](const NamedTensor& each) { return each.tensor.grad().defined(); });
 }

@@ -290,7 +290,7 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
     if (form.change != Change::none) return form;
     if (has_own_alone) return {Change::own_alone, static_cast<int>(steps + 1)};
     if (!has_means) return {Change::no_backward, static_cast<int>(steps + 1)};
-    if (!has_gradient(engine.parameters))
+    if (!have_some_gradient(engine.parameters))
       return {Change::no_gradients, static_cast<int>(steps + 1)};
     return {};
   }
