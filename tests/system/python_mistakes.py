@@ -38,6 +38,8 @@ def change(mistake, model, optimizer):
         optimizer.param_groups[0]["momentum"] = 0.5
     elif mistake == "eval":
         model.eval()
+    elif mistake == "mode":
+        model.hidden.eval()
     elif mistake == "frozen":
         model.hidden.weight.requires_grad_(False)
     elif mistake == "other_values":
@@ -58,7 +60,7 @@ def train(world, mistake):
     model = Net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     replica = trireme.distribute(
-        world, model, optimizer=optimizer,
+        world, model, optimizer=optimizer, own_samples=mistake != "same",
         nonfinite={"skipped": "skip", "kept": "keep"}.get(mistake, "error"))
     scaler = torch.amp.GradScaler("cpu", init_scale=4.0, enabled=mistake == "kept")
     for step in range(1, STEPS + 1):

@@ -71,6 +71,9 @@ class PythonPackage(SystemTest):
     def test_all_ranks_name_the_mistake_of_one(self):
         differs = "rank {last}, step 3: its %s is not that of ranks? 0"
         sentences = {
+            # Of the first model alone.
+            "same": "all ranks have computed the same gradients, bit for bit",
+            "mode": differs % r"choice of train\(\) or eval\(\)",
             "rate": differs % "learning rate",
             "momentum": differs % "momentum",
             "eval": differs % r"choice of train\(\) or eval\(\)",
@@ -90,6 +93,13 @@ class PythonPackage(SystemTest):
                                           + sentence.replace("{last}", str(count - 1)))
             self.assert_all_ranks_say(lines, count,
                                       "Error: .*at leave.., the parameter .* of gradients")
+
+    def test_one_process_is_told_its_mistakes_too(self):
+        code, out, err = self.run_to_end(sys.executable, PYTHON_MISTAKES, "nan", "no_backward",
+                                         "none", timeout=100, env=environment(**PACKAGE))
+        self.assertEqual(code, 0, out + err)
+        self.assertRegex(out, "nan: .*step 3: the gradient of .* is NaN or infinite")
+        self.assertRegex(out, r"no_backward: .*step 3: optimizer.step\(\) without a backward\(\)")
 
     def test_a_rank_that_leaves_early_is_named(self):
         lines = self.errors_of(2, 2, "left")
