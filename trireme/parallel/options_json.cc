@@ -36,7 +36,8 @@ config::Rows rows_of(const DataParallelOptions*) {
        config::row_as_text<O>([](const O& o) { return Json(bool{o.accept}).dump(); }, nullptr,
                               shown("accept")),
        config::row_as_text<O>([](const O& o) { return Json(bool{o.weight}).dump(); }, nullptr,
-                              shown("leaves means"))});
+                              shown("leaves means")),
+       config::row(&O::state_follows, shown("state follows"))});
 }
 
 Json to_json(const DataParallelOptions& options) {
