@@ -106,7 +106,9 @@ int trireme_world_is_elastic(const trireme_world* world) {
 }
 trireme_status trireme_world_share(trireme_world* world, int64_t batch, int64_t* first,
                                    int64_t* count) {
+  const bool with_gradients = at::GradMode::is_enabled();  // As the caller has it.
   return guarded([&] {
+    const at::AutoGradMode mode(with_gradients);
     trireme::World& all = given(world, "the world").world;
     given(count, "the place for the count") = all.share(batch);
     if (first) *first = trireme::plan::DataPlan::share(batch, all.rank(), all.size()).first;
