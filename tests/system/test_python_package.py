@@ -94,6 +94,13 @@ class PythonPackage(SystemTest):
             self.assert_all_ranks_say(lines, count,
                                       "Error: .*at leave.., the parameter .* of gradients")
 
+    def test_gradients_count_by_the_shares(self):
+        shares = ROOT / "tests" / "system" / "python_shares.py"
+        alone = self.sums_of(sys.executable, shares)
+        together = self.sums_of(TRIREME, "launch", "--workers", 3, "--no-prefix", "--",
+                                sys.executable, shares)
+        self.assert_close(together, alone, 1e-12)
+
     def test_one_process_is_told_its_mistakes_too(self):
         code, out, err = self.run_to_end(sys.executable, PYTHON_MISTAKES, "nan", "no_backward",
                                          "none", timeout=100, env=environment(**PACKAGE))
