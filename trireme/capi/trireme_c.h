@@ -87,8 +87,8 @@ TRIREME_API int trireme_world_size(const trireme_world* world);
 TRIREME_API int trireme_world_is_elastic(const trireme_world* world);
 /* This rank's part of a global batch: `count` samples from `first` on. The parts differ by one
  * sample at most. All ranks compare the batch in the next step, unless LibTorch's gradients are
- * switched off in this thread, as in an evaluation. TRIREME_INVALID_ARGUMENT if the batch has fewer
- * samples than there are ranks. */
+ * switched off in this thread, as in an evaluation. TRIREME_INVALID_ARGUMENT if the batch has
+ * fewer samples than there are ranks. */
 TRIREME_API trireme_status trireme_world_share(trireme_world* world, int64_t batch, int64_t* first,
                                                int64_t* count);
 /* COLLECTIVE. Says goodbye. Without it the others take this process for lost. Behind it there are

@@ -204,8 +204,8 @@ std::string LedgerAudit::describe() const {
         "continued {} time{}: {} batches taken back and repeated, {} records written twice\n",
         continuations, continuations == 1 ? "" : "s", taken_back, written_twice);
   if (left_out > 0)
-    text += fmt::format("{} of the uses were of samples that were left out: filtered, or damaged\n",
-                        left_out);
+    text += fmt::format(
+        "{} of the uses were of samples that were left out: filtered, or damaged\n", left_out);
   for (const std::string& note : notes) text += fmt::format("note: {}\n", note);
   for (const std::string& error : errors) text += fmt::format("WRONG: {}\n", error);
   if (passed()) text += "each sample was used exactly once\n";

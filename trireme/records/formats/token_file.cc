@@ -166,7 +166,8 @@ TokenFile open_token_file(const std::string& tokens, const std::string& index,
                  if (read_llmc(file)) return;
                  if (dtype.empty())
                    throw Damage("it has no header that tells the type of its tokens",
-                                "dtype=uint8, uint16, uint32 or int32", ErrorCode::invalid_argument);
+                                "dtype=uint8, uint16, uint32 or int32",
+                                ErrorCode::invalid_argument);
                  read_raw(file, dtype);
                });
   }
