@@ -27,8 +27,10 @@ int main(int argc, char** argv) {
   try {
     const auto table = trireme::data::read_digits(argv[1]);
     const auto split = trireme::plan::plan_split(table.count, 0.2, /*seed=*/20260101);
-    auto train = std::make_shared<trireme::ImageSource>(trireme::data::select(table, split.train));
-    auto test = std::make_shared<trireme::ImageSource>(trireme::data::select(table, split.test));
+    auto train = std::make_shared<trireme::ImageSource>(
+        trireme::data::select(table, split.train.numbers()));
+    auto test =
+        std::make_shared<trireme::ImageSource>(trireme::data::select(table, split.test.numbers()));
 
     trireme::TrainerOptions options;
     options.strategy = argv[2];  // one_device, mirrored or multi_worker
