@@ -109,7 +109,9 @@ class Replica:
             raise ValueError(f"nonfinite={nonfinite!r}; try: 'error', 'skip' or 'keep'")
         # Without a number, the samples are those of World.share().
         self.world, self.samples, self.overlap = world, None, overlap
-        self._knows_samples = own_samples or world.size == 1 or world._replicas > 0
+        # A process that joins an elastic job would compare alone.
+        self._knows_samples = (own_samples or world.size == 1 or world._replicas > 0
+                               or world.is_elastic)
         self.nonfinite_rank = None  # With "skip" or "keep": the rank with such a gradient.
         self._nonfinite = nonfinite
         self._quiet, self._handed_over = False, None
@@ -217,7 +219,7 @@ class Replica:
         self._knows_samples = True
         digest = hashlib.sha256()
         for gradient in self._handed_over.values():
-            digest.update(bytes(gradient.detach().contiguous().view(-1).view(torch.uint8).numpy()))
+            digest.update(gradient.detach().view(-1).view(torch.uint8).numpy())
         return int.from_bytes(digest.digest()[:6], "little")
 
     def _refuse_same_samples(self, own):
@@ -253,10 +255,9 @@ def distribute(world, model, overlap=True, optimizer=None, check_every=64, nonfi
     """COLLECTIVE. Gives all ranks rank 0's parameters and buffers. From now on every .grad is the
     mean over all ranks at the end of backward(). Gradients count by the samples of World.share(),
     or by those that `samples` of the result says. Where nothing says it they count alike, and it is
-    an error if all ranks compute the same first gradients, unless own_samples is true. Gradients
-    travel while backward
-    computes others; with overlap=False they travel at its end, as those of a parameter must that
-    gets several gradients in one backward.
+    an error if all ranks compute the same first gradients, unless own_samples is true (an elastic
+    job is not looked at). Gradients travel while backward computes others; with overlap=False they
+    travel at its end, as those of a parameter must that gets several gradients in one backward.
 
     A mistake of one rank raises an Error on all ranks, which names rank and step
     (docs/languages.md). The ranks compare a digest of their parameters in the first two steps, in

@@ -218,7 +218,7 @@ TEST(Announcements, NameTheNeighbourThatIsMixed) {
   expect_good(source->record);
 }
 
-// Of an evaluation, which may end early.
+// An evaluation may end early.
 TEST(Announcements, OfBatchesInOrderAreTakenBack) {
   for (const int threads : {0, 3})
     for (const int64_t most : {100, 2}) {

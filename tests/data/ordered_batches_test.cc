@@ -20,7 +20,8 @@ using data::expect_error;
 using data::OrderedBatches;
 using Numbers = std::vector<int64_t>;
 
-constexpr int64_t kRowBytes = 2 * 3 * sizeof(float) + sizeof(int64_t);  // Of a Numbered.
+// The bytes of a sample of Numbered.
+constexpr int64_t kRowBytes = 2 * 3 * sizeof(float) + sizeof(int64_t);
 
 // The reads of a source: their first samples and threads.
 class Reads {

@@ -7,6 +7,7 @@
 #include <trireme/train/own_checkpoint.h>
 #include <stdexcept>
 #include <string>
+#include <thread>
 
 #include "loop_parts.h"
 
@@ -234,6 +235,34 @@ void not_a_number_in_a_corner(World& world) {
     optimizer.zero_grad();
     (model.forward(samples()).sum() + model.table(torch::tensor({1, 2})).sum()).backward();
     optimizer.step();
+  }
+}
+
+// A frozen parameter may be infinite, and a loop may leave out the update of a step.
+void masked_as_meant(World& world) {
+  struct Masked : Net {
+    Masked() {
+      mask = register_parameter("mask", torch::full({3}, -INFINITY), /*requires_grad=*/false);
+    }
+    torch::Tensor mask;
+  };
+  Masked model;
+  Distributed<torch::optim::SGD> optimizer(world, model, torch::optim::SGDOptions(0.001));
+  for (int step = 1; step <= 66; ++step) {
+    optimizer.zero_grad();
+    model.forward(samples()).sum().backward();
+    if (step == 3) optimizer.zero_grad();
+    optimizer.step();
+  }
+}
+
+void weight_of_0_in_a_sum(World& world) {
+  Net model;
+  Distributed<torch::optim::SGD> optimizer(world, model, torch::optim::SGDOptions(0.1));
+  const auto quiet = optimizer.no_sync();
+  for (const double weight : {1.0, 0.0}) {
+    world.weigh(weight, 2);
+    model.forward(samples()).sum().backward();
   }
 }
 
@@ -578,6 +607,24 @@ void one_of_two_wrapped(World& world, bool is_passed, bool may) {
     optimizer.step();
   }
 }
+// The loop runs in another thread than the one that made its engine.
+void one_of_two_in_a_thread(World& world) {
+  Net first, second;
+  auto plain = torch::optim::SGD(second.parameters(), 0.1);
+  Distributed<torch::optim::SGD> optimizer(world, first, 0.1);
+  std::exception_ptr failure;
+  std::thread([&] {
+    try {
+      for (int step = 1; step <= 6; ++step) {
+        one_step(second, plain);
+        one_step(first, optimizer);
+      }
+    } catch (...) {
+      failure = std::current_exception();
+    }
+  }).join();
+  if (failure) std::rethrow_exception(failure);
+}
 void one_of_two(World& world) { one_of_two_wrapped(world, false, false); }
 void one_of_two_in_one_loss(World& world) { one_of_two_wrapped(world, true, false); }
 void one_of_two_as_meant(World& world) { one_of_two_wrapped(world, false, true); }
@@ -677,6 +724,9 @@ int main(int argc, char** argv) {
        {"cleared_gradients", cleared_gradients},
        {"not_a_number_in_a_corner", not_a_number_in_a_corner},
        {"loader_left_out", loader_left_out},
+       {"masked_as_meant", masked_as_meant},
+       {"weight_of_0_in_a_sum", weight_of_0_in_a_sum},
+       {"one_of_two_in_a_thread", one_of_two_in_a_thread},
        {"other_rate", other_rate},
        {"closure_alone", closure_alone},
        {"drifted_behind_the_optimizer", drifted_behind_the_optimizer},

@@ -68,6 +68,8 @@ BETWEEN_RANKS = (
     Mistake("one_of_two", r"step \d: rank 0: a tensor of \d+ elements gets gradients", (2, 3)),
     Mistake("one_of_two_in_one_loss", r"step \d: rank 0: a tensor of \d+ elements gets gradients",
             (2, 3)),
+    Mistake("one_of_two_in_a_thread", r"step \d: rank 0: a tensor of \d+ elements gets", (2, 3)),
+    Mistake("weight_of_0_in_a_sum", r"rank \d, step 1: a batch of weight 0 in a sum", (2, 3)),
     Mistake("same_samples", "step 1: all ranks have computed the same gradients", (2, 3)),
     Mistake("other_rate", "rank 1, step 6: its learning rate is not that of ranks? 0", (2, 3)),
     Mistake("other_momentum", "rank {last}, step 3: its momentum is not that of ranks? 0", (2, 3)),
@@ -122,6 +124,7 @@ NO_MISTAKES = (
     Mistake("swapped_on_one_rank", "", code=0),
     Mistake("one_of_two_as_meant", "", code=0),
     Mistake("same_samples_as_meant", "", code=0),
+    Mistake("masked_as_meant", "", code=0),
 )
 
 

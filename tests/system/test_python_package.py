@@ -71,7 +71,7 @@ class PythonPackage(SystemTest):
     def test_all_ranks_name_the_mistake_of_one(self):
         differs = "rank {last}, step 3: its %s is not that of ranks? 0"
         sentences = {
-            # Of the first model alone.
+            # Only the first model is looked at.
             "same": "all ranks have computed the same gradients, bit for bit",
             "mode": differs % r"choice of train\(\) or eval\(\)",
             "rate": differs % "learning rate",

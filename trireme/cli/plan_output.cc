@@ -18,7 +18,7 @@
 namespace trireme::cli {
 namespace {
 
-// Of large data sets a text, because nobody reads so many numbers.
+// The numbers, or a text for large data sets: nobody reads so many numbers.
 Json json_of(const plan::Subset& samples) {
   return samples.size() <= plan::kLargestOrderTable ? Json(samples.numbers())
                                                     : Json(samples.describe());

@@ -23,7 +23,7 @@ struct OwnLoop {
     int64_t samples = 1, of_all = 0;
     uint64_t indices = 0;          // A hash of the samples of all ranks; 0: not known.
     const void* loader = nullptr;  // Null: none of make_data_loader().
-    double weight = -1;            // What World::weigh() said; below 0: the samples count.
+    double weight = -1;            // The weight by World::weigh(); below 0: the samples count.
   };
   BatchInHand batch;
   int engines = 0;  // The engines that were made so far; and the same of loaders.

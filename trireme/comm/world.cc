@@ -17,6 +17,7 @@
 #include <trireme/net/message.h>
 #include <trireme/plan/data_plan.h>
 #include <trireme/watch/phase_marks.h>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -443,6 +444,10 @@ int64_t World::share(int64_t batch) {
 
 void World::weigh(double own) {
   if (size() == 1) return weigh(own, own);
+  if (own_loop()->turns)
+    throw Error(ErrorCode::unsupported, "comm",
+                "World::weigh() of all ranks in a loop whose ranks may have no batch (joins)",
+                "weigh(own, total) with a total that each rank knows");
   const at::Tensor sum = at::tensor({own}, at::kDouble);
   loop_group()->all_reduce(sum);
   weigh(own, sum.item<double>());

@@ -155,15 +155,16 @@ class World {
   // For loops that use Distributed (parallel/distributed.h). Returns the number of samples that
   // this rank takes of a global batch of `batch`, at least 1, and counts this rank's gradients by
   // it from now on, unless gradients are switched off (torch::NoGradGuard), as in an evaluation.
-  // The numbers of the ranks differ by at most one. Throws
-  // Error(invalid_argument) if the batch has fewer samples than there are ranks.
+  // The numbers of the ranks differ by at most one. Throws Error(invalid_argument) if the batch
+  // has fewer samples than there are ranks.
   int64_t share(int64_t batch);
   // The same for losses that are no plain mean over the samples: the gradients of all ranks are
   // added up with weights, and this rank's is own / total until it has another batch. Call it
   // before the forward pass. With a sum over the samples it is weigh(1, 1); with weights of
   // classes, `own` is the sum of those of this rank's targets. Without `total` it is COLLECTIVE,
-  // and the total is the sum of `own` over all ranks. Throws Error(invalid_argument) for numbers
-  // that are negative, and for a total that is not above 0.
+  // and the total is the sum of `own` over all ranks: not in a loop with join(), whose ranks
+  // without a batch would not come. Throws Error(invalid_argument) for numbers that are negative
+  // and for a total that is not above 0, and Error(unsupported) with OwnStepsOptions::joins.
   void weigh(double own);
   void weigh(double own, double total);
   using OwnLoop = trireme::OwnLoop;

@@ -100,8 +100,8 @@ class Loader {
   std::vector<data::StageUse> stage_use() const;
   LoaderTuning tuning() const;
 
-  // What an evaluation may read ahead meanwhile: with as many threads, in the memory that the
-  // loader's own batches leave.
+  // The reading ahead that an evaluation may do meanwhile: with as many threads, in the memory
+  // that the loader's own batches leave.
   data::ReadAhead beside() const;
 
   // The threads read ahead every `batches`-th batch from now on, at least 1: the caller seeks

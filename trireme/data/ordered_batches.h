@@ -15,12 +15,12 @@ class Prefetch;
 
 struct ReadAhead {
   int threads = 0;  // 0: the caller reads.
-  int batches = 0;  // Those that are ready or being read; at least one for each thread.
+  int batches = 0;  // The batches that are ready or being read; at least one for each thread.
   // For all of them. A batch that a thread is reading counts twice, as for a loader. Where not one
   // fits, the caller reads.
   int64_t memory_bytes = std::numeric_limits<int64_t>::max();
   Milliseconds timeout{600'000};  // The time that next() waits for a batch of a thread.
-  int rank = 0, world_size = 1;   // Of the log lines of the threads.
+  int rank = 0, world_size = 1;   // The rank in the log lines of the threads.
 };
 
 // One thread uses it. The destructor waits for the calls that are running; it starts no further

@@ -69,7 +69,7 @@ struct CommitRecord {
   std::vector<int64_t> shares;
   // False: the batch was skipped. Its samples are used, but there was no step.
   bool updated = true;
-  // Those of the samples that the source left out: filtered, or damaged. They are used too.
+  // The samples that the source left out: filtered, or damaged. They count as used.
   int64_t left_out = 0;
   bool operator==(const CommitRecord&) const = default;
 };

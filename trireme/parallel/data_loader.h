@@ -47,18 +47,13 @@ class SharedSampler : public torch::data::samplers::Sampler<> {
   static_assert(!std::is_base_of_v<torch::data::samplers::DistributedSampler<>, Indices>,
                 "make_data_loader shares the batches of a sampler of all samples, such as "
                 "RandomSampler(size): a DistributedSampler would share them a second time");
-  // A whole batch, as this rank reads it.
-  struct Shared {
-    int64_t samples = 0, of_all = 0;  // This rank's share, and all of it.
-    uint64_t indices = 0;             // A hash of the samples of all ranks.
-  };
   // Sampler and loader both use it. The loader lives in the thread that loops over it.
   struct Place {
-    int64_t epoch = 0;        // The one under way, or the next one.
-    std::string numbers;      // The random numbers at its start; empty: it has not begun.
-    int64_t taken = 0;        // The batches that the loop has had of it.
-    bool is_sought = false;   // The next loop begins behind these batches.
-    std::deque<Shared> read;  // The batches that are read and not taken.
+    int64_t epoch = 0;       // The one under way, or the next one.
+    std::string numbers;     // The random numbers at its start; empty: it has not begun.
+    int64_t taken = 0;       // The batches that the loop has had of it.
+    bool is_sought = false;  // The next loop begins behind these batches.
+    std::deque<OwnLoop::BatchInHand> read;  // The batches that are read and not taken.
   };
   SharedSampler(World& world, Indices sampler, int64_t batch, bool drop_last)
       : sampler_(std::move(sampler)),
@@ -184,13 +179,14 @@ class RankDataLoader : public LoaderPlace {
       before_.reset();
       loop_->enter(Phase::forward);
     } else if (!place_->read.empty()) {
-      const auto [samples, of_all, indices] = place_->read.front();
+      OwnLoop::BatchInHand next = place_->read.front();
+      next.loader = this;
       place_->read.pop_front();
       ++place_->taken;
       loop_->enter(at::GradMode::is_enabled() ? Phase::forward : Phase::evaluate);
       if (!at::GradMode::is_enabled()) return;
       if (!before_) before_ = loop_->batch;
-      loop_->take_batch({samples, of_all, indices, this});
+      loop_->take_batch(next);
     }
   }
 

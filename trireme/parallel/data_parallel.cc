@@ -119,7 +119,7 @@ uint64_t DataParallel::Impl::digest_for_own_loop() const {
   if (is_digest_due())
     value = mix64(value, digest_of(parameters));
   else if (compares_parameters())
-    for (const auto& [name, tensor] : parameters) value = mix64(value, sample_of(tensor, 1));
+    value = mix64(value, sample_of(parameters));
   return std::max<uint64_t>(1, value);
 }
 

@@ -90,6 +90,7 @@ class Distributed : public Optimizer, public SteppingAs {
 
   // First tries that cannot work: the compiler's message says what does.
   template <typename Model, std::derived_from<torch::optim::Optimizer> Made, typename... Rest>
+    requires(!std::is_constructible_v<Optimizer, std::vector<at::Tensor>, Made&, Rest...>)
   Distributed(World&, Model&&, Made& made, Rest&&...) : Optimizer(made.parameters()) {
     static_assert(!sizeof(Made),
                   "Distributed is the optimizer, and makes it: trireme::Distributed<"

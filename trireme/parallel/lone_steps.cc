@@ -68,7 +68,7 @@ void LoneSteps::require_gradients() {
   refuse(forms_.find_change());
   if (has_quiet_alone_) refuse({Change::own_alone, static_cast<int>(steps_ + 1)});
   if (!has_gradients_) refuse({Change::no_backward, static_cast<int>(steps_ + 1)});
-  if (!have_some_gradient(parameters_))
+  if (checks_.has_never_had_gradients())
     refuse({Change::no_gradients, static_cast<int>(steps_ + 1)});
 }
 

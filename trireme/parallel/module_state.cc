@@ -94,11 +94,6 @@ std::map<std::string, std::string> facts_of(const ModuleState& state, bool with_
   return facts;
 }
 
-bool have_some_gradient(const std::vector<NamedTensor>& parameters) {
-  return std::ranges::any_of(parameters,
-                             [](const NamedTensor& each) { return each.tensor.grad().defined(); });
-}
-
 void TensorHash::add(const NamedTensor& named) {
   const auto& [name, tensor] = named;
   plan::TensorSpec spec{name, tensor.sizes().vec(), to_plan(tensor.scalar_type()), true};

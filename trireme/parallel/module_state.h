@@ -46,8 +46,6 @@ std::vector<plan::TensorSpec> specs_of(const std::vector<NamedTensor>& tensors);
 // The facts that must be alike on all ranks, for World::agree: names, shapes, types, frozen or
 // not.
 std::map<std::string, std::string> facts_of(const ModuleState& state, bool with_frozen = true);
-// Whether some of them has a gradient.
-bool have_some_gradient(const std::vector<NamedTensor>& parameters);
 // SHA-256 over names in order, dtype, shape and bytes. Two hashes are equal exactly when the two
 // models are bit-identical.
 class TensorHash {

@@ -1,7 +1,9 @@
 #include <trireme/base/hash.h>
 #include <trireme/parallel/finite_gradient.h>
+#include <trireme/parallel/flat_gradients.h>
 #include <trireme/parallel/own_checks.h>
 #include <trireme/parallel/value_sample.h>
+#include <algorithm>
 #include <limits>
 #include <utility>
 
@@ -24,16 +26,30 @@ OwnChecks::OwnChecks(const std::vector<NamedTensor>& parameters, const OwnStepsO
     apart_ = TrainedApart::of_process();
     apart_->know(parameters);
   }
+  for (const auto& [name, tensor] : parameters_)
+    were_finite_.push_back(wants_finite_ && is_finite_parameter(tensor));
   adopt_writes();
+}
+
+// A device would have to be waited for. Frozen parameters may be infinite, as a mask is.
+bool OwnChecks::is_finite_parameter(const at::Tensor& tensor) const {
+  return !tensor.is_cpu() || !tensor.requires_grad() || is_finite_gradient(tensor, tensor.numel());
 }
 
 // A value that became NaN unseen stays in its parameter, whose other values go on training.
 ParameterChange OwnChecks::find_bad_parameter() const {
   for (size_t p = 0; p < parameters_.size(); ++p)
-    if (const at::Tensor& tensor = parameters_[p].tensor;
-        tensor.is_cpu() && !is_finite_gradient(tensor, tensor.numel()))
+    if (were_finite_[p] && !is_finite_parameter(parameters_[p].tensor))
       return {Change::bad_parameter, static_cast<int>(p)};
   return {};
+}
+
+bool OwnChecks::has_never_had_gradients() {
+  if (!has_had_gradients_) {
+    const std::vector<bool> now = has_gradient(parameters_);
+    has_had_gradients_ = std::ranges::find(now, true) != now.end();
+  }
+  return !has_had_gradients_;
 }
 
 void OwnChecks::look_at(int parameter) {
@@ -66,11 +82,7 @@ void OwnChecks::adopt_writes() {
   sample_ = sample_now();
 }
 
-uint64_t OwnChecks::sample_now() const {
-  uint64_t mix = 1;
-  for (const auto& [name, tensor] : parameters_) mix = mix64(mix, sample_of(tensor, 1));
-  return mix;
-}
+uint64_t OwnChecks::sample_now() const { return sample_of(parameters_); }
 
 void OwnChecks::update(const std::function<void()>& own) {
   const uint64_t before = count_versions();

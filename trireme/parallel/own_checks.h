@@ -24,6 +24,10 @@ class OwnChecks {
   // Before the gradients of all ranks are put together.
   ParameterChange find(int64_t step);
 
+  // Before a step. No step has had a gradient, nor has this one. (A loop may leave out the update
+  // of a bad batch by zero_grad().)
+  bool has_never_had_gradients();
+
   // How often parameters were written since adopt_writes(), but for the optimizer's own steps:
   // the same on all ranks unless one of them has written its own. Never 0.
   uint64_t writes() const;
@@ -42,12 +46,15 @@ class OwnChecks {
   uint64_t mix_of_places() const;
   void count_moves();
 
-  const std::vector<NamedTensor>& parameters_;
   bool looks_at_all() const { return steps_ % kStepsBetweenWholeLooks == 0; }
+  bool is_finite_parameter(const at::Tensor& tensor) const;
   ParameterChange find_bad_parameter() const;
 
   static constexpr int64_t kStepsBetweenWholeLooks = 64;
+  const std::vector<NamedTensor>& parameters_;
   const bool wants_finite_;
+  std::vector<bool> were_finite_;  // By parameter, when the object was made.
+  bool has_had_gradients_ = false;
   int64_t steps_ = 1;    // The number of the step under way.
   int not_finite_ = -1;  // The first parameter whose gradient is not.
   uint64_t versions_ = 0, places_ = 0, moves_ = 0;

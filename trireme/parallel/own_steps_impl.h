@@ -95,9 +95,15 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
   // A sum under no_sync() has the weights of its batches: the next batch may have another one, by
   // which the whole sum will be multiplied.
   void weigh_own_sum(const OwnLoop::BatchInHand& next) const {
-    if (!has_own_alone || loop->weight_of(next) == 0) return;
+    if (!has_own_alone || loop->weight() == loop->weight_of(next)) return;
+    if (loop->weight() == 0 || loop->weight_of(next) == 0)
+      throw Error(
+          ErrorCode::invalid_argument, "parallel",
+          fmt::format("rank {}, step {}: a batch of weight 0 in a sum of several backward() "
+                      "under no_sync(): the sum cannot be multiplied by it",
+                      rank(), steps + 1),
+          "batches of weights above 0, or a backward() without no_sync() for each");
     const double factor = loop->weight() / loop->weight_of(next);
-    if (factor == 1) return;
     const at::NoGradGuard no_grad;
     for (const auto& [name, tensor] : engine.parameters)
       if (tensor.grad().defined()) tensor.mutable_grad().mul_(factor);
@@ -285,12 +291,12 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
   }
 
   // The reason why this rank cannot update.
-  ParameterChange find_refusal() const {
+  ParameterChange find_refusal() {
     const ParameterChange form = engine.forms.find_new_form();
     if (form.change != Change::none) return form;
     if (has_own_alone) return {Change::own_alone, static_cast<int>(steps + 1)};
     if (!has_means) return {Change::no_backward, static_cast<int>(steps + 1)};
-    if (!have_some_gradient(engine.parameters))
+    if (checks.has_never_had_gradients())
       return {Change::no_gradients, static_cast<int>(steps + 1)};
     return {};
   }

@@ -8,6 +8,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <thread>
 #include <unordered_set>
 
 namespace trireme {
@@ -32,6 +33,7 @@ struct TrainedApart::Impl {
   std::map<const void*, SeenLeaf> seen;
   int64_t steps = 0;
   std::optional<at::CallbackHandle> listener;
+  std::thread::id listening_thread;
 
   // The one of the process. A callback of operations gets no data of its own.
   static inline std::mutex of_process_mutex;
@@ -62,13 +64,15 @@ struct TrainedApart::Impl {
   }
 
   void listen() {
-    if (listener) return;
-    // Of all threads: the loop may run in another one than that which made its engines.
-    listener = at::addGlobalCallback(
+    // The loop may run in another thread than the one that made its engines. That one keeps its
+    // callback, because no other thread can remove it.
+    if (listener && listening_thread == std::this_thread::get_id()) return;
+    listening_thread = std::this_thread::get_id();
+    listener = at::addThreadLocalCallback(
         at::RecordFunctionCallback(at_operation).scopes({at::RecordScope::BACKWARD_FUNCTION}));
   }
   void stop_listening() {
-    if (listener) at::removeCallback(*listener);
+    if (listener && listening_thread == std::this_thread::get_id()) at::removeCallback(*listener);
     listener.reset();
     const std::lock_guard lock(mutex);
     std::erase_if(seen, [](const auto& each) { return each.second.tensor.expired(); });

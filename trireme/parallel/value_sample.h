@@ -3,9 +3,11 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <trireme/base/hash.h>
+#include <trireme/parallel/module_state.h>
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <vector>
 
 namespace trireme {
 
@@ -25,6 +27,13 @@ inline uint64_t sample_of(const at::Tensor& tensor, int64_t count) {
     hash = mix64(hash, bits);
   }
   return hash;
+}
+
+// A hash of one value of each tensor.
+inline uint64_t sample_of(const std::vector<NamedTensor>& tensors) {
+  uint64_t mix = 1;
+  for (const auto& [name, tensor] : tensors) mix = mix64(mix, sample_of(tensor, 1));
+  return mix;
 }
 
 }  // namespace trireme

@@ -41,7 +41,7 @@ struct IndexContent {
 // alone, while the index also holds for files that have another time and look the same.
 inline constexpr const char* kLargestFact = "_largest";
 inline constexpr const char* kDoubtfulFact = "_doubtful";
-// Of the times of all files.
+// One number for the times of all files.
 int64_t stamp_of_all(std::span<const int64_t> times);
 
 class Index;

@@ -1,5 +1,5 @@
-// What a loop of one's own has besides tensors and must have again after a resume: counters of
-// schedules, and numbers of the programme.
+// Counters of schedules and numbers of the programme: a loop of one's own has them besides
+// tensors, and must have them again after a resume.
 #pragma once
 #include <torch/optim/schedulers/lr_scheduler.h>
 #include <trireme/base/json.h>

@@ -66,6 +66,11 @@ class ZipReader : public records::Reader {
     if (const records::Reader* const reader = with_field(field))
       reader->keep_largest(field, number);
   }
+  std::map<std::string, std::string> doubtful_fields() const override {
+    std::map<std::string, std::string> all;
+    for (const auto& [name, reader] : readers_) all.merge(reader->doubtful_fields());
+    return all;
+  }
   int64_t stamp(int64_t index) const override {
     uint64_t stamp = 0;
     for (const auto& [name, reader] : readers_)

@@ -35,7 +35,7 @@ struct CsvColumn {
   std::string name;
   bool has_values = false, are_integers = true, are_reals = true;
   std::string first_missing;       // Its place.
-  int64_t least = 0, largest = 0;  // Of integers.
+  int64_t least = 0, largest = 0;  // The range of the integers.
   uint64_t numbers = 0, texts = 0;
   std::string first_text;  // Its place, and what it is.
 
@@ -80,7 +80,7 @@ class CsvScan {
       if (text.empty()) continue;
       try {
         if (std::exchange(is_first, false) && take_head(text)) continue;
-        const int64_t label = take_row(text, shards.path(file).string(), row_line);
+        const int64_t label = take_row(text, shards, file, row_line);
         content.entries.push_back({.offset = row_at_byte,
                                    .bytes = text.size(),
                                    .label = label,
@@ -163,7 +163,7 @@ class CsvScan {
                      ErrorCode::invalid_argument);
   }
 
-  int64_t take_row(std::string_view row, const std::string& path, uint64_t line) {
+  int64_t take_row(std::string_view row, const Shards& shards, uint32_t file, uint64_t line) {
     int64_t label = kNoLabel;
     size_t count = 0;
     CsvCell cell;
@@ -180,10 +180,11 @@ class CsvScan {
       }
       if (!is_missing(cell)) {
         if (!column.see(cell) && column.texts == 1)
-          column.first_text = fmt::format("{}: line {} has '{}' there, which is no number", path,
-                                          line, cell.text.substr(0, 24));
+          column.first_text =
+              fmt::format("{}: line {} has '{}' there, which is no number",
+                          shards.files().names[file], line, cell.text.substr(0, 24));
       } else if (column.first_missing.empty()) {
-        column.first_missing = fmt::format("{}: line {}", path, line);
+        column.first_missing = fmt::format("{}: line {}", shards.path(file).string(), line);
       }
     }
     if (count != columns_.size())

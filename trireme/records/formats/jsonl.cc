@@ -32,7 +32,7 @@ class JsonScan {
         Entry entry{.offset = at, .bytes = line.size(), .file = file, .extra = number};
         try {
           take(line, entry);
-          see_missing(shards.path(file).string(), number);
+          see_missing(shards.files().names[file], number);
         } catch (Damage& damage) {
           damage.what = fmt::format("line {}: {}", number, damage.what);
           throw;
@@ -154,7 +154,7 @@ class JsonScan {
   const OpenOptions& options_;
   std::vector<TextColumn> members_;
   std::vector<uint64_t> seen_;        // The number of lines that have the member.
-  std::vector<Range> ranges_;         // Of the integers of the member.
+  std::vector<Range> ranges_;         // The range of the integers of each member.
   std::vector<std::string> missing_;  // The first line without the member, and that it is.
   std::vector<bool> here_;            // The members of the line in hand,
   bool is_first_ = true;              // which is the first of all.
