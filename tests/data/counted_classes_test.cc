@@ -96,7 +96,7 @@ TEST(DoubtfulFields, AreRefusedByTheFirstLineThatHasNoNumber) {
   const fs::path csv =
       folder.write("rows.csv", "x,z,label\n1,\"2\",0\n2,1.5,1\nabc,3,0\nd,4,1\n5,5,0\n");
   expect_error([&] { data::read_record_set(options_for("csv", csv)); }, ErrorCode::corrupt,
-               {"the field 'x' is a number in most records", "line 4 has 'abc' there"});
+               {"most records have the field 'x'", "line 4 has 'abc' there"});
   DataOptions options = options_for("csv", csv);
   options.inputs = "";
   expect_error([&] { data::read_record_set(options); }, ErrorCode::corrupt,

@@ -28,13 +28,23 @@ std::string zstd_of(std::string_view content) {
 }
 
 void read_damaged(const OpenOptions& options) {
-  try {
-    const auto reader = open_records(options);
-    Record record;
-    for (int64_t i = 0; i < std::min<int64_t>(reader->size(), 100); ++i) reader->read(i, record);
-  } catch (const Error& error) {
-    EXPECT_NE(error.code(), ErrorCode::internal) << error.what();
-  }
+  const auto expect_named = [](auto action) {
+    try {
+      action();
+    } catch (const Error& error) {
+      EXPECT_NE(error.code(), ErrorCode::internal) << error.what();
+    }
+  };
+  OpenOptions keeping = options;
+  keeping.keeps_damaged = true;
+  keeping.needed.emplace();
+  for (const OpenOptions& each : {options, keeping})
+    expect_named([&] {
+      const auto reader = open_records(each);
+      Record record;
+      for (int64_t i = 0; i < std::min<int64_t>(reader->size(), 100); ++i)
+        expect_named([&] { reader->read(i, record); });
+    });
 }
 
 void read_all_damages(const Folder& folder, const std::string& name, const std::string& content,

@@ -118,7 +118,7 @@ TEST(ImageList, NamesTheLineThatIsWrong) {
     EXPECT_NE(message.find("line 2"), std::string::npos) << message;
   };
   expect("lonely\n", ErrorCode::invalid_argument, "a path and a label");
-  expect("missing.jpg 1\n", ErrorCode::not_found, "missing.jpg");
+  expect("missing.jpg 1\n", ErrorCode::corrupt, "missing.jpg");
   expect("../b.jpg 1\n", ErrorCode::invalid_argument, "outside");
   expect("/etc/passwd 1\n", ErrorCode::invalid_argument, "outside");
   expect("out/b.jpg 1\n", ErrorCode::invalid_argument, "outside");

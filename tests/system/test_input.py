@@ -195,6 +195,37 @@ train: {{epochs: 6, dtype: float64}}
             # The ledger has the damaged record once in each epoch.
             self.assertEqual(json.loads(out)["left_out"], one["epochs"])
 
+    def test_damaged_rows_of_a_text_are_named_or_left_out(self):
+        rows = ["x,z,label"] + [f"{i % 5},{i % 3},{i % 2}" for i in range(100)]
+        rows[7], rows[50], rows[80] = "1,2", "abc,1,0", '3,"4,1'
+        table = self.folder / "rows.csv"
+        table.write_text("\n".join(rows) + "\n")
+        words = ["--quiet", "--set", "model.name=mlp", "--set", "data.name=csv", "--set",
+                 f"data.path={table}", "--set", "data.batch=10", "--set", "train.epochs=2",
+                 "--set", "data.test_fraction=0"]
+        self.assert_refused([TRIREME, "train", *words, "--set", f"run.dir={self.folder / 'no'}"], 1,
+                            "rows.csv, line 8 at byte", "it has 2 cells", "2 records are damaged",
+                            "data.on_bad_record=skip", timeout=60)
+        self.assertFalse((self.folder / "no").exists())
+        code, out, err = self.run_to_end(TRIREME, "data", "verify", table)
+        self.assertEqual(code, 1, err)
+        self.assertIn("100 records, 2 bad", out)
+        self.assertIn("line 81", out)
+        losses = {}
+        for workers in (1, 2):
+            report = self.folder / f"{workers}.json"
+            code, out, err = self.run_to_end(
+                TRIREME, "train", *words, "--workers", str(workers), "--report", report, "--set",
+                "data.on_bad_record=skip", "--set", f"run.dir={self.folder / str(workers)}")
+            self.assertEqual(code, 0, out + err)
+            found = json.loads(report.read_text())
+            losses[workers] = found["loss_history"]
+            code, out, err = self.run_to_end(TRIREME, "data", "audit", self.folder / str(workers),
+                                             "--json")
+            self.assertEqual(code, 0, out + err)
+            self.assertEqual(json.loads(out)["left_out"], 2 * 3)  # In each epoch.
+        self.assert_close(losses[2], losses[1], 1e-9)
+
     def test_a_run_continues_with_the_same_samples(self):
         whole = self.fit(name="whole")
         self.fit("--set", "train.epochs=2", "--set", f"run.dir={self.folder / 'parts'}",

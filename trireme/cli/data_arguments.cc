@@ -80,6 +80,7 @@ records::OpenOptions DataArguments::completed(records::OpenOptions options,
   options.max_ratio = open.max_ratio;
   options.index_dir = open.index_dir;
   options.make_index_anew = make_index_anew;
+  options.keeps_damaged = true;
   if (!open.download.folder.empty()) options.download.folder = open.download.folder;
   if (!download_bytes.empty()) options.download.bytes = parse_bytes(download_bytes);
   if (!download_timeout.empty()) options.download.timeout = parse_duration(download_timeout);

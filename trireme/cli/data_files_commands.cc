@@ -35,6 +35,7 @@ Json json_of(const Reader& reader) {
   }
   return {{"records", reader.size()},
           {"blocks", reader.blocks().size()},
+          {"damaged", reader.damaged().size()},
           {"content", reader.content()},
           {"fields", fields},
           {"classes", reader.class_names()}};
@@ -44,6 +45,9 @@ void print_index(const OpenedPart& part) {
   const Reader& reader = *part.reader;
   fmt::print("{}: {} records in {} block{}, content {}\n", part.title(), reader.size(),
              reader.blocks().size(), reader.blocks().size() == 1 ? "" : "s", reader.content());
+  if (const auto damaged = reader.damaged(); !damaged.empty())
+    fmt::print("{} damaged record{} (trireme data verify names each), such as {}\n",
+               damaged.size(), damaged.size() == 1 ? "" : "s", reader.place(damaged[0]));
   for (const auto& field : reader.fields()) fmt::print("{}", describe_field(field));
   if (const auto names = reader.class_names(); !names.empty())
     fmt::print(

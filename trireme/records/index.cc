@@ -23,6 +23,7 @@ static_assert(std::endian::native == std::endian::little, "the index is mapped a
 
 constexpr std::string_view kMagic = "TRIRIDX1";
 constexpr std::string_view kMakeAnew = "trireme data index";
+constexpr size_t kMostDamaged = 10'000;
 
 struct IndexHeader {
   std::array<char, 8> magic{};
@@ -107,11 +108,33 @@ void add_largest(IndexContent& content, std::span<const FileIdentity> files) {
     content.facts[kLargestFact][field] = {{"number", number}, {"stamp", stamp_of_all(times)}};
 }
 
+// Reasons may quote bytes of a file that are no text.
+Json utf8_of(const std::string& text) {
+  return Json::parse(Json(text).dump(-1, ' ', false, Json::error_handler_t::replace));
+}
+
+void add_reasons(IndexContent& content) {
+  for (const auto& [name, why] : content.doubtful)
+    content.facts[kDoubtfulFact][name] = utf8_of(why);
+  for (const auto& [number, found] : content.damaged)
+    content.facts[kDamagedFact].push_back(
+        {number, utf8_of(found.damage.what), found.damage.remedy});
+}
+
+void refuse_damaged(const IndexContent& content, const std::string& more_remedy) {
+  if (content.damaged.empty()) return;
+  const auto& [place, damage] = content.damaged.begin()->second;
+  throw error_of_damage(fmt::format("{}: {}", place, damage.what), damage.remedy,
+                        content.damaged.size(), more_remedy);
+}
+
 std::string make_index(const IndexRequest& request) {
   const std::vector<FileIdentity> files = request.identities();
   IndexContent content = request.make();
+  // Without a file of the index, because the record will be mended.
+  if (!request.keeps_damaged) refuse_damaged(content, request.remedy_of_damage);
+  add_reasons(content);
   add_largest(content, files);
-  if (!content.doubtful.empty()) content.facts[kDoubtfulFact] = content.doubtful;
   if (content.entries.empty())
     throw Error(ErrorCode::invalid_argument, "data",
                 fmt::format("'{}' has no record", request.files.given), "other files");
@@ -209,6 +232,26 @@ std::shared_ptr<const Index> write_index(const IndexRequest& request) {
 
 }  // namespace
 
+Error error_of_damage(const std::string& what, const std::string& remedy, size_t count,
+                      const std::string& more_remedy) {
+  return Error(ErrorCode::corrupt, "data",
+               count == 1 ? what : fmt::format("{}; {} records are damaged", what, count),
+               more_remedy.empty() ? remedy : fmt::format("{}, or {}", remedy, more_remedy));
+}
+
+void IndexContent::add_damaged(const Entry& entry, std::string place, const Damage& damage) {
+  entries.push_back(entry);
+  damage_last(std::move(place), damage);
+}
+
+void IndexContent::damage_last(std::string place, const Damage& damage) {
+  if (damaged.size() == kMostDamaged)
+    throw Damage(fmt::format("more than {} records are damaged, such as {}: {}", kMostDamaged,
+                             place, damage.what),
+                 damage.remedy, ErrorCode::invalid_argument);
+  damaged.insert_or_assign(std::ssize(entries) - 1, FoundDamage{std::move(place), damage});
+}
+
 int64_t stamp_of_all(std::span<const int64_t> times) {
   uint64_t all = 0;
   for (const int64_t time : times) all = mix64(all, static_cast<uint64_t>(time));
@@ -246,6 +289,8 @@ Index::Index(fs::path path) : path_(std::move(path)) {
     options_ = json.at("options");
     content_ = json.at("content");
     for (const Json& file : json.at("files")) files_.push_back(identity_of(file));
+    for (const Json& each : facts_.value(kDamagedFact, Json::array()))
+      damaged_.emplace(each.at(0).get<int64_t>(), Damage(each.at(1), each.at(2)));
   } catch (const Json::exception& error) {
     throw damaged(error.what());
   }
@@ -257,6 +302,11 @@ Entry Index::entry(int64_t number) const {
   std::atomic_signal_fence(std::memory_order_seq_cst);
   with_place([&] { return "the index " + path_.string(); }, [&] { map_->check(); });
   return found;
+}
+
+void Index::require_whole(int64_t number) const {
+  const auto found = damaged_.find(number);
+  if (found != damaged_.end()) throw found->second;
 }
 
 void Index::keep(const std::function<void(Json& facts)>& change) const {

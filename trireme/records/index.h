@@ -6,6 +6,7 @@
 // another name and renamed, so that two processes that make it at once do not disturb each other.
 #pragma once
 #include <trireme/base/json.h>
+#include <trireme/records/damage.h>
 #include <trireme/records/data_files.h>
 #include <trireme/records/mapped_file.h>
 #include <functional>
@@ -27,20 +28,37 @@ struct Entry {
 };
 static_assert(sizeof(Entry) == 40);
 
+// A record that is none.
+struct FoundDamage {
+  std::string place;  // With its file.
+  Damage damage;
+};
+
 // What a format finds in the files.
 struct IndexContent {
+  // Gives a damaged record its number. Throws Damage if there are too many of them.
+  void add_damaged(const Entry& entry, std::string place, const Damage& damage);
+  // The same for the record that was added last.
+  void damage_last(std::string place, const Damage& damage);
+
   std::vector<Entry> entries;  // Those of a file follow each other, in the order of the files.
   std::string names;           // Texts that the format refers to by offset and length.
   Json facts = Json::object();
   // [field]: the largest of its numbers, if the format has seen all and none is negative.
   std::map<std::string, int64_t> largest = {};
   std::map<std::string, std::string> doubtful = {};  // See Reader::doubtful_fields().
+  std::map<int64_t, FoundDamage> damaged = {};       // By the numbers of the entries.
 };
+
+// The error of the first one of `count` damaged records.
+Error error_of_damage(const std::string& what, const std::string& remedy, size_t count,
+                      const std::string& more_remedy);
 
 // The fact of an index about the largest numbers of fields. It holds for files of the same times
 // alone, while the index also holds for files that have another time and look the same.
 inline constexpr const char* kLargestFact = "_largest";
 inline constexpr const char* kDoubtfulFact = "_doubtful";
+inline constexpr const char* kDamagedFact = "_damaged";
 // One number for the times of all files.
 int64_t stamp_of_all(std::span<const int64_t> times);
 
@@ -53,6 +71,8 @@ struct IndexRequest {
   Json options = Json::object();  // Those that decide what is in the index.
   std::filesystem::path folder;   // For data in a folder that cannot be written; may be empty.
   bool make_anew = false;
+  bool keeps_damaged = false;  // See OpenOptions.
+  std::string remedy_of_damage = {};
   // The identities of the files. A format with many small files gives none and no names of files;
   // it has `check`.
   std::function<std::vector<FileIdentity>()> identities;
@@ -72,6 +92,10 @@ class Index {
   std::string_view names() const { return names_; }
   const Json& facts() const { return facts_; }
   const std::vector<FileIdentity>& files() const { return files_; }
+  // Damaged records, by the numbers of their entries.
+  const std::map<int64_t, Damage>& damaged() const { return damaged_; }
+  // Throws Damage if the record is a damaged one.
+  void require_whole(int64_t number) const;
   // A digest of everything but folders, names and times of files.
   const std::string& content() const { return content_; }
   const std::filesystem::path& path() const { return path_; }
@@ -89,12 +113,14 @@ class Index {
   std::string format_;
   Json facts_, options_;
   std::vector<FileIdentity> files_;
+  std::map<int64_t, Damage> damaged_;
   std::string content_;
 };
 
 // Opens the index of the files, or makes it: beside the data, or in the folder for indexes if that
 // cannot be written. Throws Error(corrupt) naming a file that changed after it was indexed, and
-// the remedy; and what `make` throws. Two calls at once make the same index.
+// the remedy; a damaged record, unless damaged ones are kept; and what `make` throws. Two calls at
+// once make the same index.
 std::shared_ptr<const Index> open_index(const IndexRequest& request);
 // Where the index of the files is, if its folder can be written.
 std::filesystem::path index_beside(const IndexRequest& request);

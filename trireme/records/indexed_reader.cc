@@ -23,6 +23,16 @@ std::vector<int64_t> blocks_of_entries(std::span<const Entry> entries, const Sha
 
 }  // namespace
 
+std::string place_of_rest(const Shards& shards, size_t file, uint64_t offset) {
+  return fmt::format("{}, from byte {} on", shards.path(file).string(), offset);
+}
+
+std::vector<int64_t> numbers_of_damaged(const Index& index) {
+  std::vector<int64_t> numbers;
+  for (const auto& [number, damage] : index.damaged()) numbers.push_back(number);
+  return numbers;
+}
+
 IndexedReader::IndexedReader(std::shared_ptr<const Shards> shards,
                              std::shared_ptr<const Index> index, std::vector<FieldSpec> fields)
     : shards_(std::move(shards)),
@@ -82,11 +92,17 @@ Entry IndexedReader::entry_of(int64_t index) const {
 void IndexedReader::read(int64_t index, Record& record) const {
   const Entry entry = entry_of(index);
   record.clear();
-  with_place([&] { return place(index); }, [&] { read_entry(entry, record); });
+  with_place([&] { return place(index); },
+             [&] {
+               index_->require_whole(index);
+               read_entry(entry, record);
+             });
 }
 
 std::string IndexedReader::place(int64_t index) const {
   const Entry entry = entry_of(index);
+  if (entry.bytes == 0 && index_->damaged().contains(index))
+    return place_of_rest(*shards_, entry.file, entry.offset);
   const auto entries = index_->entries();
   const auto first = std::ranges::lower_bound(entries, entry.file, {}, &Entry::file);
   return fmt::format("{}, {} at byte {}", shards_->path(entry.file).string(),

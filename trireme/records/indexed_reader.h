@@ -5,6 +5,9 @@
 
 namespace trireme::records {
 
+// See Reader::damaged().
+std::vector<int64_t> numbers_of_damaged(const Index& index);
+
 class IndexedReader : public Reader {
  public:
   IndexedReader(std::shared_ptr<const Shards> shards, std::shared_ptr<const Index> index,
@@ -21,6 +24,7 @@ class IndexedReader : public Reader {
   int64_t stamp(int64_t index) const override { return stamps_[entry_of(index).file]; }
   std::optional<int64_t> largest(std::string_view field) const override;
   std::map<std::string, std::string> doubtful_fields() const override;
+  std::vector<int64_t> damaged() const override { return numbers_of_damaged(*index_); }
   void keep_largest(std::string_view field, int64_t number) const override;
   int64_t reads_ahead() const override;
   void announce(std::span<const int64_t> indices) const override;
@@ -43,6 +47,9 @@ class IndexedReader : public Reader {
   std::vector<int64_t> blocks_;
   std::vector<int64_t> stamps_;  // Of the files.
 };
+
+// The place of a damaged record that is all which is left of a file: an entry without bytes.
+std::string place_of_rest(const Shards& shards, size_t file, uint64_t offset);
 
 // Throws Error(invalid_argument) unless `index` is in 0..size-1.
 void require_record(int64_t index, int64_t size);

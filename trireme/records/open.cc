@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <trireme/base/error.h>
+#include <trireme/base/error_parts.h>
 #include <trireme/base/files.h>
 #include <trireme/base/units.h>
 #include <trireme/records/data_files.h>
+#include <trireme/records/index.h>
 #include <trireme/records/remote/address.h>
 #include <algorithm>
 #include <set>
@@ -71,6 +73,18 @@ const Format* format_of_name(std::string_view name) {
   return found;
 }
 
+void refuse_damaged(const Reader& reader, const std::string& more_remedy) {
+  const std::vector<int64_t> damaged = reader.damaged();
+  if (damaged.empty()) return;
+  try {
+    Record record;
+    reader.read(damaged[0], record);
+  } catch (const Error& error) {
+    const auto [what, remedy] = parts_of(error);
+    throw error_of_damage(what, remedy, damaged.size(), more_remedy);
+  }
+}
+
 }  // namespace
 
 const Format& find_format(std::string_view name) {
@@ -109,6 +123,12 @@ DataFiles files_of(const OpenOptions& options, std::span<const std::string_view>
                                   : find_files(options.path, ends);
 }
 
+bool is_needed(const OpenOptions& options, std::string_view field) {
+  const auto& needed = options.needed;
+  return needed && (needed->empty() || std::ranges::find(*needed, field) != needed->end());
+}
+
+
 std::shared_ptr<const Reader> open_records(const OpenOptions& options) {
   const Format& format =
       options.format.empty() ? guess_format(options.path) : find_format(options.format);
@@ -120,7 +140,9 @@ std::shared_ptr<const Reader> open_records(const OpenOptions& options) {
                             format.name, shown_address(options.path)),
                 "webdataset, tfrecord or another format of shards");
   try {
-    return format.open(options);
+    auto reader = format.open(options);
+    if (!options.keeps_damaged) refuse_damaged(*reader, options.remedy_of_damage);
+    return reader;
   } catch (const fs::filesystem_error& error) {
     throw Error(ErrorCode::io, "data", error.what(), "check the path and its permissions");
   }

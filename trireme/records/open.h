@@ -45,6 +45,15 @@ struct OpenOptions {
   // (index_folder()).
   std::filesystem::path index_dir;
   bool make_index_anew = false;
+  // Damaged records have numbers, and read() throws for them. Otherwise they are an error of
+  // open_records(), if the index can know them: lines of csv and jsonl that cannot be read, empty
+  // images, members of tar files, and the rest of a file that is cut.
+  bool keeps_damaged = false;
+  std::string remedy_of_damage;  // A further remedy in that error.
+  // Together with it, for csv, jsonl and webdataset: fields that most records have are fields, and
+  // a record without them is damaged. These ones, or all if it is empty. Nothing: such fields are
+  // left out (Reader::doubtful_fields()).
+  std::optional<std::vector<std::string>> needed;
   DownloadOptions download;  // For addresses.
   // The limit for one record, and for one unpacked file. Sizes that a header claims are compared
   // with it before memory is allocated.
@@ -74,6 +83,9 @@ const Format& guess_format(const std::string& path);
 
 // The files of the path, on this machine or on a server: see find_files() and find_remote_files().
 DataFiles files_of(const OpenOptions& options, std::span<const std::string_view> ends = {});
+
+// Whether the field is one of OpenOptions::needed.
+bool is_needed(const OpenOptions& options, std::string_view field);
 
 // Opens the files, makes their index if there is none, and checks everything that can be known
 // without reading all records. Throws Error: invalid_argument for a wrong option, not_found for a

@@ -35,4 +35,13 @@ std::span<std::byte> Record::room(size_t bytes) {
   return std::span(memory).first(bytes);
 }
 
+int64_t first_whole(const Reader& reader) {
+  int64_t first = 0;
+  for (const int64_t number : reader.damaged()) {
+    if (number != first) break;
+    ++first;
+  }
+  return first;
+}
+
 }  // namespace trireme::records

@@ -94,12 +94,18 @@ class Reader {
   virtual std::optional<int64_t> length(int64_t) const { return std::nullopt; }
   // The names of the labels 0, 1, ...; empty if they have none.
   virtual std::vector<std::string> class_names() const { return {}; }
-  // Fields that are numbers in most records, and why they are no fields of numbers: by name, with
-  // the place of the first record that has none.
+  // Fields that most records have, as numbers if they are cells of a text, and why they are no
+  // fields of all: by name, with the place of the first record that has none.
   virtual std::map<std::string, std::string> doubtful_fields() const { return {}; }
+  // The numbers of the records that the index knows to be damaged, in order: read() throws.
+  virtual std::vector<int64_t> damaged() const { return {}; }
   // Checks what no record's read() checks, such as a checksum over a whole file. Throws
   // Error(corrupt | io) naming the file.
   virtual void verify_files() const {}
 };
+
+// The number of the first record that is not known to be damaged; the number of all if there is
+// none.
+int64_t first_whole(const Reader& reader);
 
 }  // namespace trireme::records

@@ -79,7 +79,8 @@ class ClassCounter {
   }
 
   void check_labels() const {
-    if (!is_of_index() || reader_.size() == 0 || !reader_.label(0)) return;
+    const int64_t first = records::first_whole(reader_);
+    if (!is_of_index() || first == reader_.size() || !reader_.label(first)) return;
     for (int64_t i = 0; i < reader_.size(); ++i) check_label(reader_.label(i).value_or(0), i);
   }
 

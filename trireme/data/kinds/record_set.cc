@@ -34,6 +34,8 @@ constexpr std::pair<std::string_view, std::string_view> kOptionKeys[] = {
 constexpr std::string_view kDownloadKeys[] = {"data.download_dir", "data.download_bytes",
                                               "data.download_timeout", "data.download_tries"};
 
+bool skips_bad_records(const DataOptions& options) { return options.on_bad_record == "skip"; }
+
 bool has_option(const records::Format& format, std::string_view option) {
   return std::ranges::find(format.options, option) != format.options.end();
 }
@@ -41,6 +43,8 @@ bool has_option(const records::Format& format, std::string_view option) {
 records::OpenOptions open_options(const DataOptions& options, const std::string& path) {
   const records::Format& format = records::find_format(options.name);
   records::OpenOptions open{.format = options.name, .path = path};
+  open.keeps_damaged = skips_bad_records(options);
+  open.remedy_of_damage = "data.on_bad_record=skip";
   open.download = {.folder = options.download_dir,
                    .bytes = options.download_bytes,
                    .timeout = options.download_timeout,
@@ -54,20 +58,44 @@ records::OpenOptions open_options(const DataOptions& options, const std::string&
   return open;
 }
 
+FieldWishes wishes_of(const DataOptions& options) {
+  const auto [train_stages, test_stages] = stages_of(options);
+  return {options.inputs, options.target,
+          find_stage(train_stages, "pad") || find_stage(test_stages, "pad")};
+}
+
+// Opens a part of files. If damaged records are skipped, they are those, too, that lack a field
+// which most records have and samples need.
+SharedReader open_needed(const DataOptions& options, records::OpenOptions open) {
+  if (!open.keeps_damaged) return records::open_records(open);
+  open.needed.emplace();
+  SharedReader all = records::open_records(open);
+  if (all->doubtful_fields().empty()) return all;
+  open.needed = names_of_choice(choose_fields(all->fields(), wishes_of(options)));
+  return records::open_records(open);
+}
+
+// The same for files whose records have fields beside those of other files.
+auto open_kept(const DataOptions& options) {
+  return [&options](records::OpenOptions open) {
+    if (open.keeps_damaged) open.needed = names_of_inputs(options.inputs);
+    if (open.keeps_damaged && !open.needed->empty()) open.needed->push_back(options.target);
+    return records::open_records(open);
+  };
+}
+
 // Opens the columns that samples need alone, if the format can leave out the others: they are not
 // read, and may have values that no field can have.
 std::shared_ptr<const records::Reader> open_columns(const DataOptions& options,
                                                     records::OpenOptions open) {
-  if (!records::find_format(options.name).reads_columns) return records::open_records(open);
+  if (!records::find_format(options.name).reads_columns) return open_needed(options, open);
   if (!options.inputs.empty() && !options.target.empty()) {
     open.columns = names_of_inputs(options.inputs);
     if (std::ranges::find(open.columns, options.target) == open.columns.end())
       open.columns.push_back(options.target);
   }
-  const auto [train_stages, test_stages] = stages_of(options);
-  const bool is_padded = find_stage(train_stages, "pad") || find_stage(test_stages, "pad");
   open.choose = [&](const std::vector<records::FieldSpec>& all) -> records::ColumnChoice {
-    const FieldChoice fields = choose_fields(all, {options.inputs, options.target, is_padded});
+    const FieldChoice fields = choose_fields(all, wishes_of(options));
     if (fields.target.empty() && fields.tokens.empty()) return {open.columns, {}};
     records::ColumnChoice choice{names_of_choice(fields), {}};
     for (const records::FieldSpec& field : all)
@@ -127,28 +155,36 @@ std::vector<int64_t> longest_shape(const FieldChoice& fields, const SamplePlan& 
 
 void refuse_doubtful_field(const std::string& name, const std::string& why, const char* remedy) {
   throw Error(ErrorCode::corrupt, "data",
-              fmt::format("the field '{}' is a number in most records, but {}", name, why),
-              remedy);
+              fmt::format("most records have the field '{}', but {}", name, why),
+              fmt::format("{}, or data.on_bad_record=skip", remedy));
 }
 
-void refuse_doubtful_wishes(const DataOptions& options, const records::Reader& train) {
+// Fields that the samples need by their names, which are those of data.inputs and data.target, or
+// usual ones.
+void refuse_doubtful_names(const DataOptions& options, const records::Reader& train) {
+  if (skips_bad_records(options)) return;
   const std::vector<std::string> inputs = names_of_inputs(options.inputs);
-  for (const auto& [name, why] : train.doubtful_fields())
-    if (name == options.target || std::ranges::find(inputs, name) != inputs.end())
-      refuse_doubtful_field(name, why, "a number there");
+  for (const auto& [name, why] : train.doubtful_fields()) {
+    const bool is_input =
+        inputs.empty() ? is_usual_image(name) : std::ranges::find(inputs, name) != inputs.end();
+    if (is_input || (options.target.empty() ? is_usual_target(name) : name == options.target))
+      refuse_doubtful_field(name, why, "a value there");
+  }
 }
 
 // Without data.inputs all numbers are inputs. A model would be trained without these, in silence.
 void refuse_doubtful_inputs(const DataOptions& options, const records::Reader& train,
                             const FieldChoice& fields) {
-  if (!options.inputs.empty() || !fields.image.empty() || !fields.tokens.empty()) return;
+  if (skips_bad_records(options) || !options.inputs.empty() || !fields.image.empty() ||
+      !fields.tokens.empty())
+    return;
   for (const auto& [name, why] : train.doubtful_fields())
     refuse_doubtful_field(name, why,
-                          "a number there, or data.inputs with the other fields, to leave it out");
+                          "a value there, or data.inputs with the other fields, to leave it out");
 }
 
 void refuse_bad_packs(const DataOptions& options, const RecordParts& parts) {
-  if ((!parts.train_plan.packing && !parts.test_plan.packing) || options.on_bad_record != "skip")
+  if ((!parts.train_plan.packing && !parts.test_plan.packing) || !skips_bad_records(options))
     return;
   throw Error(ErrorCode::invalid_argument, "data",
               "data.on_bad_record is skip, and the stage pack needs all documents of a pack",
@@ -278,12 +314,12 @@ void check_record_set(const DataOptions& options) {
 }
 
 SharedReader open_train_part(const DataOptions& options) {
-  return open_part(part_files(options)[0], records::open_records);
+  return open_part(part_files(options)[0], open_kept(options));
 }
 
 SharedReader open_test_part(const DataOptions& options) {
   const std::vector<PartFiles> files = part_files(options);
-  return files.size() > 1 ? open_part(files[1], records::open_records) : nullptr;
+  return files.size() > 1 ? open_part(files[1], open_kept(options)) : nullptr;
 }
 
 Dataset read_record_set(const DataOptions& options) {
@@ -307,8 +343,8 @@ Dataset read_parts(const DataOptions& options, SharedReader train_part, SharedRe
   const auto [train_stages, test_stages] = stages_of(options);
   parts.train_stages = of_samples(train_stages);
   parts.test_stages = of_samples(test_stages);
-  parts.is_padded = find_stage(train_stages, "pad") || find_stage(test_stages, "pad");
-  refuse_doubtful_wishes(options, train);
+  parts.is_padded = wishes_of(options).is_padded;
+  refuse_doubtful_names(options, train);
   const FieldChoice fields =
       choose_fields(train.fields(), {options.inputs, options.target, parts.is_padded});
   refuse_doubtful_inputs(options, train, fields);
@@ -343,7 +379,7 @@ Dataset read_parts(const DataOptions& options, SharedReader train_part, SharedRe
   }
   data.input = {longest_shape(fields, parts.train_plan,
                               shape_of_samples(train, fields, parts.train_stages,
-                                               options.on_bad_record == "skip"),
+                                               skips_bad_records(options)),
                               parts.train_stages),
                 parts.classes};
   data.input.is_packed = parts.train_plan.packing != nullptr;

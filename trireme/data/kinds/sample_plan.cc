@@ -18,7 +18,8 @@ namespace {
 bool knows_lengths(const records::Reader& reader, const FieldChoice& fields) {
   std::string name = fields.tokens;
   if (name.empty() && fields.image.empty() && fields.inputs.size() == 1) name = fields.inputs[0];
-  if (name.empty() || reader.size() == 0 || !reader.length(0)) return false;
+  const int64_t first = records::first_whole(reader);
+  if (name.empty() || first == reader.size() || !reader.length(first)) return false;
   return std::ranges::all_of(reader.fields(), [&](const records::FieldSpec& field) {
     if (field.name != name) return field.encoded || field.shape;
     return !field.encoded && (!field.shape || field.shape->size() == 1);

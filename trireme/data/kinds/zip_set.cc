@@ -8,6 +8,7 @@
 #include <trireme/records/open.h>
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <utility>
 
 namespace trireme::data {
@@ -70,6 +71,12 @@ class ZipReader : public records::Reader {
     std::map<std::string, std::string> all;
     for (const auto& [name, reader] : readers_) all.merge(reader->doubtful_fields());
     return all;
+  }
+  std::vector<int64_t> damaged() const override {
+    std::set<int64_t> all;
+    for (const auto& [name, reader] : readers_)
+      for (const int64_t number : reader->damaged()) all.insert(number);
+    return {all.begin(), all.end()};
   }
   int64_t stamp(int64_t index) const override {
     uint64_t stamp = 0;

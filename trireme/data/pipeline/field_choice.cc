@@ -99,7 +99,7 @@ class FieldChooser {
 
   bool is_image(const FieldSpec& field) const {
     return is_image_of_bytes(field) ||
-           (field.encoded && std::ranges::find(kImages, field.name) != std::end(kImages));
+           (field.encoded && is_usual_image(field.name));
   }
 
   static bool is_ragged(const FieldSpec& field) { return !field.encoded && !field.shape; }
@@ -182,6 +182,13 @@ std::vector<std::string> names_of_choice(const FieldChoice& choice) {
   for (const std::string& name : {choice.image, choice.tokens, choice.target})
     if (!name.empty()) names.push_back(name);
   return names;
+}
+
+bool is_usual_target(std::string_view name) {
+  return std::ranges::find(kTargets, name) != std::end(kTargets);
+}
+bool is_usual_image(std::string_view name) {
+  return std::ranges::find(kImages, name) != std::end(kImages);
 }
 
 bool target_has_length(const std::vector<FieldSpec>& fields, const FieldChoice& choice) {

@@ -42,6 +42,10 @@ std::vector<std::string> names_of_inputs(const std::string& text);
 // All fields that a choice needs.
 std::vector<std::string> names_of_choice(const FieldChoice& choice);
 
+// Whether choose_fields() takes a field for its name.
+bool is_usual_target(std::string_view name);
+bool is_usual_image(std::string_view name);
+
 // Whether the target of a sample has a length of its own, which the stage pad changes too: that of
 // tokens, of data that is its own target, and of a field whose records differ in shape.
 bool target_has_length(const std::vector<records::FieldSpec>& fields, const FieldChoice& choice);

@@ -4,6 +4,7 @@
 #include <trireme/records/formats.h>
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 #include <optional>
 #include <utility>
@@ -14,6 +15,10 @@ namespace trireme::records {
 namespace {
 
 constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+// Facts by the names of columns: the type of the numbers of a doubtful one, and the first row that
+// has no value, as file and line.
+constexpr const char* kNumbersFact = "_numbers";
+constexpr const char* kMissingFact = "_missing";
 
 std::string_view without_line_end(std::string_view row) {
   if (row.ends_with('\n')) row.remove_suffix(1);
@@ -33,28 +38,23 @@ bool is_missing(const CsvCell& cell) {
 // What the rows show about a column.
 struct CsvColumn {
   std::string name;
-  bool has_values = false, are_integers = true, are_reals = true;
-  std::string first_missing;       // Its place.
+  bool are_integers = true;        // All numbers are.
   int64_t least = 0, largest = 0;  // The range of the integers.
   uint64_t numbers = 0, texts = 0;
-  std::string first_text;  // Its place, and what it is.
+  std::string first_text;             // Its place, and what it is.
+  std::optional<Entry> first_missing{};  // The row.
 
-  CellType type() const {
-    if (!has_values || !are_reals) return CellType::text;
-    return are_integers ? CellType::integer : CellType::real;
-  }
+  CellType type_of_numbers() const { return are_integers ? CellType::integer : CellType::real; }
+  CellType type() const { return numbers == 0 || texts > 0 ? CellType::text : type_of_numbers(); }
+  bool is_doubtful() const { return texts > 0 && numbers >= texts; }
   // Returns whether it is a number.
   bool see(const CsvCell& cell) {
-    has_values = true;
-    if (are_integers) {
-      const std::optional<int64_t> number = parse_cell<int64_t>(cell.text);
-      are_integers = number.has_value();
-      least = std::min(least, number.value_or(0));
-      largest = std::max(largest, number.value_or(0));
-    }
-    const bool is_number = are_integers || parse_cell<float>(cell.text).has_value();
-    are_reals = are_reals && is_number;
+    const auto number = are_integers ? parse_cell<int64_t>(cell.text) : std::nullopt;
+    const bool is_number = number || parse_cell<float>(cell.text);
     ++(is_number ? numbers : texts);
+    if (is_number) are_integers = number.has_value();
+    least = std::min(least, number.value_or(0));
+    largest = std::max(largest, number.value_or(0));
     return is_number;
   }
 };
@@ -69,27 +69,29 @@ class CsvScan {
     uint64_t at = 0;
     if (scanner.size() >= kByteOrderMark.size() && scanner.line(0).starts_with(kByteOrderMark))
       at = kByteOrderMark.size();
-    uint64_t line = 1;
     bool is_first = true;
-    while (at < scanner.size()) {
-      const std::string_view row = row_at(scanner, at, line);
-      const uint64_t row_line = line, row_at_byte = at;
-      line += static_cast<uint64_t>(std::ranges::count(row, '\n'));
-      at += row.size();
-      const std::string_view text = without_line_end(row);
-      if (text.empty()) continue;
+    for (uint32_t line = 1; at < scanner.size();) {
+      std::string_view row;
+      Entry entry{.offset = at, .file = file, .extra = line};
       try {
-        if (std::exchange(is_first, false) && take_head(text)) continue;
-        const int64_t label = take_row(text, shards, file, row_line);
-        content.entries.push_back({.offset = row_at_byte,
-                                   .bytes = text.size(),
-                                   .label = label,
-                                   .file = file,
-                                   .extra = static_cast<uint32_t>(row_line)});
-      } catch (Damage& damage) {
-        damage.what = fmt::format("line {}: {}", row_line, damage.what);
-        throw;
+        row = row_at(scanner, at);
+        const std::string_view text = without_line_end(row);
+        entry.bytes = text.size();
+        if (!text.empty() && !(std::exchange(is_first, false) && take_head(text, line))) {
+          entry.label = take_row(text, shards, entry);
+          content.entries.push_back(entry);
+        }
+      } catch (const BadRow& bad) {
+        if (is_first && options_.header) throw in_head(bad.damage, line);
+        // The quote that is missing may be in the first line. The next ones may be rows.
+        row = scanner.line(at);
+        entry.bytes = row.size();
+        content.add_damaged(
+            entry, fmt::format("{}, line {} at byte {}", shards.path(file).string(), line, at),
+            bad.damage);
       }
+      line += static_cast<uint32_t>(std::ranges::count(row, '\n'));
+      at += row.size();
     }
   }
 
@@ -98,38 +100,59 @@ class CsvScan {
     for (const CsvColumn& column : columns_)
       all.push_back({.name = column.name, .type = column.type()});
     content.facts["columns"] = json_of_columns(all);
-    for (const CsvColumn& column : columns_)
-      if (column.texts > 0 && column.numbers >= column.texts)
+    for (const CsvColumn& column : columns_) {
+      if (column.is_doubtful()) {
         content.doubtful[column.name] = column.first_text;
-    for (const CsvColumn& column : columns_)
-      if (column.type() == CellType::integer && column.first_missing.empty() && column.least >= 0)
+        content.facts[kNumbersFact][column.name] = static_cast<int>(column.type_of_numbers());
+      }
+      const bool has_numbers = column.type() != CellType::text || column.is_doubtful();
+      if (has_numbers && column.are_integers && column.least >= 0)
         content.largest[column.name] = column.largest;
-    for (const CsvColumn& column : columns_)
-      if (is_wanted(column.name) && column.type() != CellType::text &&
-          !column.first_missing.empty())
-        throw Error(ErrorCode::invalid_argument, "data",
-                    fmt::format("{}: the column '{}' of numbers has no value there",
-                                column.first_missing, column.name),
-                    "a value, or the other columns alone");
+      if (has_numbers && column.first_missing)
+        content.facts[kMissingFact][column.name] = {column.first_missing->file,
+                                                    column.first_missing->extra};
+    }
   }
 
  private:
-  std::string_view row_at(Scanner& scanner, uint64_t at, uint64_t line) {
-    std::string_view text = scanner.line(at);
-    while (std::ranges::count(text, '"') % 2 != 0) {
-      const uint64_t bytes = text.size();
+  // The damage of a row, and not of its file.
+  struct BadRow {
+    Damage damage;
+  };
+
+  // The lines up to the one that closes the quotes of the first one.
+  std::string_view row_at(Scanner& scanner, uint64_t at) {
+    const std::string_view first = scanner.line(at);
+    if (std::ranges::count(first, '"') % 2 == 0) return first;
+    uint64_t bytes = first.size();
+    for (bool is_open = true; is_open;) {
       if (at + bytes == scanner.size())
-        throw Damage(fmt::format("line {}: a quote is not closed until the end of the file", line),
-                     "a second quote at the end of the cell");
-      const uint64_t more = scanner.line(at + bytes).size();
-      const auto all = scanner.at(at, bytes + more);
-      text = {reinterpret_cast<const char*>(all.data()), all.size()};
+        throw BadRow{Damage("a quote is not closed until the end of the file",
+                            "a second quote at the end of the cell")};
+      const std::string_view more = scanner.line(at + bytes);
+      is_open = std::ranges::count(more, '"') % 2 == 0;
+      bytes += more.size();
     }
-    return text;
+    const auto all = scanner.at(at, bytes);
+    return {reinterpret_cast<const char*>(all.data()), all.size()};
   }
 
   // Returns true if the row has the names of the columns.
-  bool take_head(std::string_view row) {
+  bool take_head(std::string_view row, uint32_t line) {
+    try {
+      return take_names(row);
+    } catch (const Damage& damage) {
+      throw in_head(damage, line);
+    }
+  }
+
+  // Without its names no row can be read.
+  static Damage in_head(const Damage& damage, uint32_t line) {
+    return Damage(fmt::format("line {}: {}", line, damage.what), damage.remedy,
+                  ErrorCode::invalid_argument);
+  }
+
+  bool take_names(std::string_view row) {
     std::vector<std::string> names;
     CsvCell cell;
     for (CsvRow cells(row, delimiter_); cells.next(cell);)
@@ -163,45 +186,56 @@ class CsvScan {
                      ErrorCode::invalid_argument);
   }
 
-  int64_t take_row(std::string_view row, const Shards& shards, uint32_t file, uint64_t line) {
+  // Columns know only rows that are whole. Returns the label.
+  int64_t take_row(std::string_view row, const Shards& shards, const Entry& entry) {
     int64_t label = kNoLabel;
-    size_t count = 0;
-    CsvCell cell;
-    for (CsvRow cells(row, delimiter_); cells.next(cell); ++count) {
-      if (count >= columns_.size()) continue;
-      CsvColumn& column = columns_[count];
-      if (column.name == options_.label) {
-        const auto number = parse_cell<int64_t>(cell.text);
-        if (!number)
-          throw Damage(fmt::format("the label in column '{}' is '{}', but must be a whole number",
-                                   column.name, cell.text.substr(0, 24)),
-                       "labels as numbers", ErrorCode::invalid_argument);
-        label = *number;
-      }
-      if (!is_missing(cell)) {
-        if (!column.see(cell) && column.texts == 1)
-          column.first_text =
-              fmt::format("{}: line {} has '{}' there, which is no number",
-                          shards.files().names[file], line, cell.text.substr(0, 24));
-      } else if (column.first_missing.empty()) {
-        column.first_missing = fmt::format("{}: line {}", shards.path(file).string(), line);
+    try {
+      take_cells(row);
+      label = label_of_cells();
+    } catch (const Damage& damage) {
+      throw BadRow{damage};
+    }
+    for (size_t i = 0; i < columns_.size(); ++i) {
+      CsvColumn& column = columns_[i];
+      if (is_missing(cells_[i])) {
+        if (!column.first_missing) column.first_missing = entry;
+      } else if (!column.see(cells_[i]) && column.texts == 1) {
+        column.first_text = fmt::format("{}: line {} has '{}' there, which is no number",
+                                        shards.files().names[entry.file], entry.extra,
+                                        cells_[i].text.substr(0, 24));
       }
     }
+    return label;
+  }
+
+  void take_cells(std::string_view row) {
+    cells_.resize(columns_.size());
+    size_t count = 0;
+    CsvCell cell;
+    for (CsvRow cells(row, delimiter_); cells.next(cell); ++count)
+      if (count < cells_.size()) cells_[count] = cell;
     if (count != columns_.size())
       throw Damage(
           fmt::format("it has {} cells, but the first row has {}", count, columns_.size()),
           "quotes around a cell that has the delimiter", ErrorCode::invalid_argument);
-    return label;
   }
 
-  bool is_wanted(const std::string& name) const {
-    const auto& wanted = options_.columns;
-    return wanted.empty() || std::ranges::find(wanted, name) != wanted.end();
+  int64_t label_of_cells() const {
+    if (options_.label.empty()) return kNoLabel;
+    const auto column = std::ranges::find(columns_, options_.label, &CsvColumn::name);
+    const CsvCell& cell = cells_[static_cast<size_t>(column - columns_.begin())];
+    const auto number = parse_cell<int64_t>(cell.text);
+    if (!number)
+      throw Damage(fmt::format("the label in column '{}' is '{}', but must be a whole number",
+                               column->name, cell.text.substr(0, 24)),
+                   "labels as numbers", ErrorCode::invalid_argument);
+    return *number;
   }
 
   const OpenOptions& options_;
   char delimiter_;
   std::vector<CsvColumn> columns_;
+  std::vector<CsvCell> cells_;  // Those of the row in hand.
 };
 
 class CsvReader : public IndexedReader {
@@ -253,10 +287,13 @@ class CsvReader : public IndexedReader {
     const bool is_integer = column.type == CellType::integer;
     const auto integer = is_integer ? parse_cell<int64_t>(cell.text) : std::nullopt;
     const auto real = is_integer ? std::nullopt : parse_cell<float>(cell.text);
-    if (!integer && !real)
-      throw Damage(fmt::format("the column '{}' has '{}', which is not a number", column.name,
-                               cell.text.substr(0, 24)),
-                   "trireme data index, if the change was meant");
+    const bool is_number = integer || (real && !(std::isnan(*real) && is_missing(cell)));
+    if (!is_number)
+      throw Damage(is_missing(cell)
+                       ? fmt::format("the column '{}' has no value", column.name)
+                       : fmt::format("the column '{}' has '{}', which is not a number",
+                                     column.name, cell.text.substr(0, 24)),
+                   "a number there");
     if (is_integer)
       std::memcpy(place.data(), &*integer, sizeof *integer);
     else
@@ -281,25 +318,68 @@ char delimiter_of(const OpenOptions& options) {
   return text[0];
 }
 
+std::vector<TextColumn> chosen_columns(const OpenOptions& options, const Json& facts) {
+  const auto all = columns_of_json(facts.at("columns"));
+  if (options.columns.empty()) return all;
+  std::vector<TextColumn> chosen;
+  for (const std::string& name : options.columns)
+    chosen.push_back(*std::ranges::find(all, name, &TextColumn::name));
+  return chosen;
+}
+
+void refuse_missing(const OpenOptions& options, const Shards& shards, const Json& facts) {
+  if (options.needed) return;
+  const Json missing = facts.value(kMissingFact, Json::object());
+  for (const TextColumn& column : chosen_columns(options, facts)) {
+    const auto row = missing.find(column.name);
+    if (row == missing.end() || column.type == CellType::text) continue;
+    throw Error(ErrorCode::invalid_argument, "data",
+                fmt::format("{}: line {}: the column '{}' of numbers has no value there",
+                            shards.path(row->at(0).get<size_t>()).string(),
+                            row->at(1).get<uint32_t>(), column.name),
+                "a value, or the other columns alone");
+  }
+}
+
+// A column that has numbers in most rows is one of numbers if it is needed, and otherwise a text.
+void choose_numbers(const OpenOptions& options, const Json& facts,
+                    std::vector<TextColumn>& columns) {
+  const Json numbers = facts.value(kNumbersFact, Json::object());
+  const Json missing = facts.value(kMissingFact, Json::object());
+  for (TextColumn& column : columns) {
+    const auto type = numbers.find(column.name);
+    if (!is_needed(options, column.name)) {
+      if (missing.contains(column.name)) column.type = CellType::text;
+    } else if (type != numbers.end()) {
+      column.type = static_cast<CellType>(type->get<int>());
+    }
+  }
+}
+
 }  // namespace
 
 SharedReader open_csv(const OpenOptions& options) {
   const char delimiter = delimiter_of(options);
   CsvScan scan(options, delimiter);
+  const auto shards = shards_of(options, "csv");
   IndexedFiles files = index_files(
-      options, "csv", shards_of(options, "csv"),
+      options, "csv", shards,
       {{"delimiter", std::string(1, delimiter)},
        {"header", options.header},
        {"columns", options.columns},
        {"label", options.label}},
-      [&](uint32_t file, const Shards& shards, IndexContent& content) {
-        scan.file(file, shards, content);
+      [&](uint32_t file, const Shards& all, IndexContent& content) {
+        scan.file(file, all, content);
       },
-      [&](IndexContent& content) { scan.finish(content); });
-  const auto all = columns_of_json(files.index->facts().at("columns"));
-  std::vector<TextColumn> chosen = options.columns.empty() ? all : std::vector<TextColumn>();
-  for (const std::string& name : options.columns)
-    chosen.push_back(*std::ranges::find(all, name, &TextColumn::name));
+      [&](IndexContent& content) {
+        scan.finish(content);
+        refuse_missing(options, *shards, content.facts);
+      });
+  const Json& facts = files.index->facts();
+  refuse_missing(options, *shards, facts);
+  std::vector<TextColumn> chosen = chosen_columns(options, facts);
+  choose_numbers(options, facts, chosen);
+  const auto all = columns_of_json(facts.at("columns"));
   return std::make_shared<CsvReader>(std::move(files), all, chosen, delimiter);
 }
 

@@ -35,6 +35,7 @@ void ImageFilesReader::read(int64_t index, Record& record) const {
   record.clear();
   with_place([&] { return place(index); },
              [&] {
+               index_->require_whole(index);
                const DataFile file(path_of(entry));
                if (file.size() != entry.bytes)
                  throw Damage(fmt::format("the file has {} bytes, but had {} when it was indexed",
@@ -94,14 +95,28 @@ void add_image(IndexContent& content, const fs::path& base, const std::string& n
                 fmt::format("{} is not there, or no file: {}", path.string(),
                             std::generic_category().message(errno)),
                 "correct its name, or take it out");
+  add_name(content, name, label, static_cast<uint64_t>(status.st_size));
   if (status.st_size == 0)
-    throw Error(ErrorCode::corrupt, "data", fmt::format("{} is empty", path.string()),
-                "fetching the file again, or taking it out");
+    content.damage_last(path.string(), Damage("the file is empty",
+                                              "fetching the file again, or taking it out"));
+}
+
+void add_name(IndexContent& content, const std::string& name, int64_t label, uint64_t bytes) {
   content.entries.push_back({.offset = content.names.size(),
-                             .bytes = static_cast<uint64_t>(status.st_size),
+                             .bytes = bytes,
                              .label = label,
                              .extra = static_cast<uint32_t>(name.size())});
   content.names += name;
+}
+
+void check_damaged_images(const Index& index, const fs::path& base) {
+  for (const auto& [number, damage] : index.damaged()) {
+    const Entry entry = index.entry(number);
+    const fs::path path = base / index.names().substr(entry.offset, entry.extra);
+    struct stat status {};
+    if (::stat(path.c_str(), &status) == 0 && status.st_size > 0)
+      throw Damage(fmt::format("{} was mended", path.string()));
+  }
 }
 
 }  // namespace trireme::records

@@ -18,6 +18,7 @@ class ImageFilesReader : public Reader {
   std::optional<int64_t> label(int64_t index) const override;
   int64_t stamp(int64_t index) const override;
   std::vector<std::string> class_names() const override { return class_names_; }
+  std::vector<int64_t> damaged() const override { return numbers_of_damaged(*index_); }
 
  private:
   Entry entry_of(int64_t index) const;
@@ -32,9 +33,13 @@ class ImageFilesReader : public Reader {
 
 // True for the names of jpg, jpeg, png and webp files, in any case.
 bool is_image_name(std::string_view name);
-// Adds a file to the index. Throws Error if it is missing, or if it is a link that leads out of
-// `base`, which is canonical.
+// Adds a file to the index, as a damaged record if it is empty. Throws Error if it is missing, or
+// if it is a link that leads out of `base`, which is canonical.
 void add_image(IndexContent& content, const std::filesystem::path& base, const std::string& name,
                int64_t label);
+// Adds the place of a file, which has these bytes.
+void add_name(IndexContent& content, const std::string& name, int64_t label, uint64_t bytes);
+// Throws Damage if a file that was missing or empty has become another one.
+void check_damaged_images(const Index& index, const std::filesystem::path& base);
 
 }  // namespace trireme::records

@@ -90,6 +90,7 @@ class FolderScan {
 };
 
 void check_folders(const fs::path& base, const Index& index) {
+  check_damaged_images(index, base);
   std::vector<std::string> classes;
   for (std::string& name : sorted_names(base))
     if (fs::is_directory(base / name)) classes.push_back(std::move(name));
@@ -117,7 +118,9 @@ SharedReader open_image_folder(const OpenOptions& options) {
   IndexRequest request{.format = "image_folder",
                        .files = files,
                        .folder = options.index_dir,
-                       .make_anew = options.make_index_anew};
+                       .make_anew = options.make_index_anew,
+                       .keeps_damaged = options.keeps_damaged,
+                       .remedy_of_damage = options.remedy_of_damage};
   request.identities = [] { return std::vector<FileIdentity>(); };
   request.make = [&] { return FolderScan(base).run(); };
   request.check = [&](const Index& index) { check_folders(base, index); };

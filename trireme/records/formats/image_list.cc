@@ -100,9 +100,11 @@ IndexContent scan_list(const Shards& shards, const fs::path& base) {
       add_image(content, base, lines[i].name, labels[i]);
     } catch (const Error& error) {
       if (error.code() != ErrorCode::not_found) throw;
-      throw Error(ErrorCode::not_found, "data",
-                  fmt::format("{}: there is no file '{}'", where, (base / lines[i].name).string()),
-                  "correct the path, which is relative to the list");
+      add_name(content, lines[i].name, labels[i], 0);
+      content.damage_last(
+          where,
+          Damage(fmt::format("there is no file '{}'", (base / lines[i].name).string()),
+                 "correct the path, which is relative to the list", ErrorCode::not_found));
     }
   }
   return content;
@@ -121,8 +123,11 @@ SharedReader open_image_list(const OpenOptions& options) {
   IndexRequest request{.format = "image_list",
                        .files = shards->files(),
                        .folder = options.index_dir,
-                       .make_anew = options.make_index_anew};
+                       .make_anew = options.make_index_anew,
+                       .keeps_damaged = options.keeps_damaged,
+                       .remedy_of_damage = options.remedy_of_damage};
   request.identities = [&] { return shards->identities(); };
+  request.check = [&](const Index& index) { check_damaged_images(index, base); };
   request.make = [&] {
     return with_place([&] { return shards->path(0).string(); },
                       [&] { return scan_list(*shards, base); });

@@ -12,7 +12,8 @@ struct IndexedFiles {
   std::shared_ptr<const Index> index;
 };
 
-// Finds one file's records. Throws Damage whose text begins with the place in the file.
+// Finds one file's records. Throws Damage whose text begins with the place in the file; if the
+// code is corrupt, the file has no more records that can be read.
 using ScanFile = std::function<void(uint32_t file, const Shards& shards, IndexContent& content)>;
 
 // Opens the index of the shards, or makes it by scanning each file.
@@ -25,11 +26,21 @@ inline IndexedFiles index_files(const OpenOptions& options, std::string_view for
                        .files = shards->files(),
                        .options = std::move(index_options),
                        .folder = options.index_dir,
-                       .make_anew = options.make_index_anew};
+                       .make_anew = options.make_index_anew,
+                       .keeps_damaged = options.keeps_damaged,
+                       .remedy_of_damage = options.remedy_of_damage};
   IndexContent content;
   const auto scan_file = [&](size_t file) {
+    const auto number = static_cast<uint32_t>(file);
     with_place([&] { return shards->path(file).string(); },
-               [&] { scan(static_cast<uint32_t>(file), *shards, content); });
+               [&] {
+                 try {
+                   scan(number, *shards, content);
+                 } catch (const Damage& damage) {
+                   if (damage.code != ErrorCode::corrupt) throw;
+                   content.add_damaged({.file = number}, shards->path(file).string(), damage);
+                 }
+               });
   };
   request.identities = [&] {
     if (!shards->is_remote()) return shards->identities();

@@ -4,6 +4,7 @@
 #include <trireme/records/formats.h>
 #include <algorithm>
 #include <cstring>
+#include <set>
 #include <utility>
 #include "json_line.h"
 #include "text_rows.h"
@@ -20,7 +21,10 @@ CellType type_of_member(const JsonMember& member) {
 // Finds the types of the members that the lines have.
 class JsonScan {
  public:
-  explicit JsonScan(const OpenOptions& options) : options_(options) {}
+  explicit JsonScan(const OpenOptions& options)
+      : options_(options), wanted_(options.columns.begin(), options.columns.end()) {
+    if (!options.label.empty()) wanted_.insert(options.label);
+  }
 
   void file(uint32_t file, const Shards& shards, IndexContent& content) {
     Scanner scanner = shards.scanner(file);
@@ -33,24 +37,29 @@ class JsonScan {
         try {
           take(line, entry);
           see_missing(shards.files().names[file], number);
-        } catch (Damage& damage) {
-          damage.what = fmt::format("line {}: {}", number, damage.what);
-          throw;
+          content.entries.push_back(entry);
+        } catch (const Damage& damage) {
+          content.add_damaged(
+              entry, fmt::format("{}, line {} at byte {}", shards.path(file).string(), number, at),
+              damage);
         }
-        content.entries.push_back(entry);
       }
       at += line.size();
     }
   }
 
   void finish(IndexContent& content) {
-    for (size_t i = 0; i < members_.size(); ++i)
-      members_[i].is_everywhere = seen_[i] == content.entries.size();
+    if (!wanted_.empty())
+      throw Error(ErrorCode::invalid_argument, "data",
+                  fmt::format("'{}': no line has a member '{}'", options_.path, *wanted_.begin()),
+                  "a member that the lines have");
+    const size_t whole = content.entries.size() - content.damaged.size();
+    for (size_t i = 0; i < members_.size(); ++i) members_[i].is_everywhere = seen_[i] == whole;
     content.facts["columns"] = json_of_columns(members_);
     for (size_t i = 0; i < members_.size(); ++i)
       if (const TextColumn& member = members_[i]; !member.is_everywhere && !member.is_array &&
                                                   member.type != CellType::text &&
-                                                  seen_[i] >= content.entries.size() / 2)
+                                                  seen_[i] >= whole / 2)
         content.doubtful[member.name] = missing_[i];
     for (size_t i = 0; i < members_.size(); ++i)
       if (members_[i].is_everywhere && members_[i].type == CellType::integer &&
@@ -59,34 +68,61 @@ class JsonScan {
   }
 
  private:
+  // Members that were seen are those of whole lines alone.
   void take(std::string_view line, Entry& entry) {
-    here_.assign(members_.size(), false);
-    std::vector<bool>& here = here_;
-    is_first_ = members_.empty();
-    int64_t longest_text = -1, longest_array = -1;
+    line_.clear();
     JsonMember member;
     for (JsonLine object(line); object.next(member);) {
-      const size_t i = index_of(member, here);
-      if (here[i])
-        throw Damage(fmt::format("the member '{}' is there twice", member.name),
-                     "one value for each member");
-      here[i] = true;
-      ++seen_[i];
-      if (member.kind == JsonKind::numbers) longest_array = std::max(longest_array, member.count);
-      if (member.kind == JsonKind::text)
-        longest_text = std::max(longest_text, static_cast<int64_t>(member.raw.size()));
-      see_numbers(member, ranges_[i]);
+      const auto* const known = find(member.name);
+      if (known) require_type(member, *known);
+      if (!wanted_.empty()) wanted_.erase(std::string(member.name));
       if (member.name == options_.label) entry.label = label_of(member);
+      line_.push_back(member);
+    }
+    require_once();
+    require_wanted();
+    is_first_ = members_.empty();
+    here_.assign(members_.size(), false);
+    int64_t longest_text = -1, longest_array = -1;
+    for (const JsonMember& each : line_) {
+      const size_t i = index_of(each);
+      here_[i] = true;
+      ++seen_[i];
+      if (each.kind == JsonKind::numbers) longest_array = std::max(longest_array, each.count);
+      if (each.kind == JsonKind::text)
+        longest_text = std::max(longest_text, static_cast<int64_t>(each.raw.size()));
+      see_numbers(each, ranges_[i]);
     }
     entry.length = longest_array >= 0 ? longest_array : longest_text;
-    std::vector<std::string> needed = options_.columns;
-    if (!options_.label.empty()) needed.push_back(options_.label);
-    for (const std::string& name : needed) {
-      const auto found = std::ranges::find(members_, name, &TextColumn::name);
-      if (found == members_.end() || !here[static_cast<size_t>(found - members_.begin())])
+  }
+
+  const TextColumn* find(std::string_view name) const {
+    const auto found = std::ranges::find(members_, name, &TextColumn::name);
+    return found == members_.end() ? nullptr : &*found;
+  }
+
+  void require_once() {
+    names_.clear();
+    for (const JsonMember& each : line_) names_.push_back(each.name);
+    std::ranges::sort(names_);
+    if (const auto twice = std::ranges::adjacent_find(names_); twice != names_.end())
+      throw Damage(fmt::format("the member '{}' is there twice", *twice),
+                   "one value for each member");
+    constexpr size_t kMostMembers = 4096;
+    if (names_.size() + members_.size() <= kMostMembers) return;
+    const auto added = std::ranges::count_if(names_, [&](auto name) { return !find(name); });
+    if (members_.size() + static_cast<size_t>(added) > kMostMembers)
+      throw Damage(fmt::format("the lines have more than {} different members", kMostMembers),
+                   "objects with the same members", ErrorCode::unsupported);
+  }
+
+  void require_wanted() const {
+    std::vector<std::string> wanted = options_.columns;
+    if (!options_.label.empty()) wanted.push_back(options_.label);
+    for (const std::string& name : wanted)
+      if (!std::ranges::binary_search(names_, std::string_view(name)))
         throw Damage(fmt::format("there is no member '{}'", name), "a value for it",
                      ErrorCode::invalid_argument);
-    }
   }
 
   // The first line that lacks a member. One that came later is missing in the first line.
@@ -123,41 +159,45 @@ class JsonScan {
     return *number;
   }
 
-  size_t index_of(const JsonMember& member, std::vector<bool>& here) {
+  static void require_type(const JsonMember& member, const TextColumn& known) {
     const CellType type = type_of_member(member);
-    const bool is_array = member.kind == JsonKind::numbers;
-    const auto found = std::ranges::find(members_, member.name, &TextColumn::name);
-    if (found == members_.end()) {
-      constexpr size_t kMostMembers = 4096;
-      if (members_.size() == kMostMembers)
-        throw Damage(fmt::format("the lines have more than {} different members", kMostMembers),
-                     "objects with the same members", ErrorCode::unsupported);
-      members_.push_back({.name = std::string(member.name), .type = type, .is_array = is_array});
-      seen_.push_back(0);
-      ranges_.emplace_back();
-      here.push_back(false);
-      return members_.size() - 1;
-    }
     const auto is_number = [](CellType each) {
       return each == CellType::integer || each == CellType::real;
     };
-    const bool fits = found->is_array == is_array &&
-                      (found->type == type || (is_number(found->type) && is_number(type)));
+    const bool fits = known.is_array == (member.kind == JsonKind::numbers) &&
+                      (known.type == type || (is_number(known.type) && is_number(type)));
     if (!fits)
       throw Damage(
           fmt::format("the member '{}' has another type than in the lines before", member.name),
           "one type for each member", ErrorCode::invalid_argument);
+  }
+
+  size_t index_of(const JsonMember& member) {
+    const CellType type = type_of_member(member);
+    const auto found = std::ranges::find(members_, member.name, &TextColumn::name);
+    if (found == members_.end()) {
+      members_.push_back({.name = std::string(member.name),
+                          .type = type,
+                          .is_array = member.kind == JsonKind::numbers});
+      seen_.push_back(0);
+      ranges_.emplace_back();
+      here_.push_back(false);
+      return members_.size() - 1;
+    }
     if (type == CellType::real) found->type = CellType::real;
     return static_cast<size_t>(found - members_.begin());
   }
 
   const OpenOptions& options_;
+  std::set<std::string> wanted_;  // Names that no line has had so far.
   std::vector<TextColumn> members_;
-  std::vector<uint64_t> seen_;        // The number of lines that have the member.
-  std::vector<Range> ranges_;         // The range of the integers of each member.
-  std::vector<std::string> missing_;  // The first line without the member, and that it is.
-  std::vector<bool> here_;            // The members of the line in hand,
-  bool is_first_ = true;              // which is the first of all.
+  std::vector<uint64_t> seen_;           // The number of lines that have the member.
+  std::vector<Range> ranges_;            // The range of the integers of each member.
+  std::vector<std::string> missing_;     // The first line without the member, and that it is.
+  std::vector<JsonMember> line_;         // The line in hand,
+  std::vector<std::string_view> names_;  // its names, sorted,
+  std::vector<bool> here_;               // which of the members it has,
+  bool is_first_ = true;                 // and whether it is the first of all.
   std::string first_place_;
 };
 
@@ -191,8 +231,14 @@ class JsonlReader : public IndexedReader {
       if (members_[slot].is_array) field.shape = std::span(record.sizes).subspan(slot, 1);
       ++found;
     }
-    if (found < members_.size())
-      std::erase_if(record.fields, [](const Field& field) { return field.name.empty(); });
+    if (found < members_.size()) leave_out_missing(record);
+  }
+
+  void leave_out_missing(Record& record) const {
+    for (size_t i = 0; i < members_.size(); ++i)
+      if (members_[i].is_everywhere && record.fields[i].name.empty())
+        throw Damage(fmt::format("there is no member '{}'", members_[i].name), "a value for it");
+    std::erase_if(record.fields, [](const Field& field) { return field.name.empty(); });
   }
   std::string name_of(const Entry& entry, int64_t) const override {
     return fmt::format("line {}", entry.extra);
@@ -274,6 +320,9 @@ SharedReader open_jsonl(const OpenOptions& options) {
   std::vector<TextColumn> chosen = options.columns.empty() ? all : std::vector<TextColumn>();
   for (const std::string& name : options.columns)
     chosen.push_back(*std::ranges::find(all, name, &TextColumn::name));
+  const Json doubtful = files.index->facts().value(kDoubtfulFact, Json::object());
+  for (TextColumn& member : chosen)
+    member.is_everywhere |= doubtful.contains(member.name) && is_needed(options, member.name);
   return std::make_shared<JsonlReader>(std::move(files), std::move(chosen));
 }
 

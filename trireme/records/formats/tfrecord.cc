@@ -142,7 +142,9 @@ class TfRecordReader : public IndexedReader {
       : IndexedReader(std::move(files.shards), std::move(files.index), {}) {
     // The records of the first file are at hand also if the files are on a server.
     const auto entries = index().entries();
-    const auto end = std::ranges::upper_bound(entries, entries[0].file, {}, &Entry::file);
+    const int64_t first = std::min(first_whole(*this), size() - 1);
+    const auto end = std::ranges::upper_bound(entries, entries[static_cast<size_t>(first)].file,
+                                              {}, &Entry::file);
     specs_ = seen_fields(*this, end - entries.begin(), SeenIn::all);
   }
   const std::vector<FieldSpec>& fields() const override { return specs_; }
@@ -229,27 +231,38 @@ class TfRecordReader : public IndexedReader {
   std::vector<FieldSpec> specs_;
 };
 
+// The bytes of the record at `at`, with its head and checksums. Throws Damage.
+uint64_t bytes_of_record(Scanner& scanner, uint64_t at, int64_t most) {
+  if (scanner.size() - at < kHeadBytes) throw Damage("it is cut");
+  const auto head = scanner.at(at, kHeadBytes);
+  if (!has_right_length(head)) throw Damage("it has a damaged length (wrong CRC-32C)");
+  const auto bytes = little_endian_at<uint64_t>(head, 0);
+  const uint64_t left = scanner.size() - at - kHeadBytes;
+  if (left < kCrcBytes || bytes > left - kCrcBytes)
+    throw Damage(fmt::format("it has {} bytes, but the file ends before", bytes));
+  if (bytes > static_cast<uint64_t>(most))
+    throw Damage(
+        fmt::format("it has {} bytes, more than the {} of memory for a record", bytes, most),
+        "more memory for a record", ErrorCode::invalid_argument);
+  return kHeadBytes + bytes + kCrcBytes;
+}
+
+// Behind a record whose length is not known, no other one can be found.
 void scan_tfrecord(uint32_t file, const Shards& shards, IndexContent& content) {
   Scanner scanner = shards.scanner(file);
   for (uint64_t at = 0, number = 0; at < scanner.size(); ++number) {
-    const auto where = [&](std::string_view what) {
-      return Damage(fmt::format("record {} at byte {} {}", number, at, what));
-    };
-    if (scanner.size() - at < kHeadBytes) throw where("is cut");
-    const auto head = scanner.at(at, kHeadBytes);
-    if (!has_right_length(head)) throw where("has a damaged length (wrong CRC-32C)");
-    const auto bytes = little_endian_at<uint64_t>(head, 0);
-    const uint64_t left = scanner.size() - at - kHeadBytes;
-    if (left < kCrcBytes || bytes > left - kCrcBytes)
-      throw where(fmt::format("has {} bytes, but the file ends before", bytes));
-    if (bytes > static_cast<uint64_t>(shards.memory_bytes()))
-      throw Damage(fmt::format("record {} at byte {} has {} bytes, more than the {} of memory for "
-                               "a record",
-                               number, at, bytes, shards.memory_bytes()),
-                   "more memory for a record", ErrorCode::invalid_argument);
-    const uint64_t all = kHeadBytes + bytes + kCrcBytes;
-    content.entries.push_back({.offset = at, .bytes = all, .file = file});
-    at += all;
+    Entry entry{.offset = at, .file = file};
+    try {
+      entry.bytes = bytes_of_record(scanner, at, shards.memory_bytes());
+    } catch (const Damage& damage) {
+      const std::string place = fmt::format("record {} at byte {}", number, at);
+      if (damage.code != ErrorCode::corrupt)
+        throw Damage(fmt::format("{}: {}", place, damage.what), damage.remedy, damage.code);
+      return content.add_damaged(
+          entry, fmt::format("{}, {}", shards.path(file).string(), place), damage);
+    }
+    content.entries.push_back(entry);
+    at += entry.bytes;
   }
 }
 

@@ -8,6 +8,7 @@
 #include <charconv>
 #include <cstring>
 #include <map>
+#include <utility>
 #include "indexed_files.h"
 #include "npy_header.h"
 #include "tar.h"
@@ -46,6 +47,8 @@ bool is_number_of_class(std::string_view extension) {
   return extension == "cls" || extension == "cls2" || extension == "index" || extension == "inx" ||
          extension == "id";
 }
+
+std::string no_member(std::string_view name) { return fmt::format("no member '.{}'", name); }
 
 bool is_array_name(std::string_view extension) {
   return extension == "npy" || extension.ends_with(".npy");
@@ -91,9 +94,11 @@ struct TarRange {
 
 class WebDatasetReader : public IndexedReader {
  public:
-  WebDatasetReader(IndexedFiles files, std::vector<FieldSpec> specs)
+  WebDatasetReader(IndexedFiles files, std::vector<FieldSpec> specs,
+                   std::vector<std::string> needed)
       : IndexedReader(std::move(files.shards), std::move(files.index), std::move(specs)),
-        extensions_(index().facts().at("extensions").get<std::vector<std::string>>()) {}
+        extensions_(index().facts().at("extensions").get<std::vector<std::string>>()),
+        needed_(std::move(needed)) {}
 
  protected:
   void read_entry(const Entry& entry, Record& record) const override {
@@ -123,6 +128,8 @@ class WebDatasetReader : public IndexedReader {
       }
       record.fields.push_back(field);
     }
+    for (const std::string& name : needed_)
+      if (!record.find(name)) throw Damage(no_member(name), "a member for it");
   }
 
  private:
@@ -153,27 +160,93 @@ class WebDatasetReader : public IndexedReader {
   }
 
   std::vector<std::string> extensions_;
+  std::vector<std::string> needed_;  // Those without which a record is damaged.
+};
+
+// The extensions that whole records have.
+class SeenExtensions {
+ public:
+  struct Seen {
+    uint64_t count = 0;
+    std::string first_without;  // The first record that lacks it.
+  };
+  void add_record(const std::vector<std::string>& extensions, const std::string& place) {
+    if (records_++ == 0) first_record_ = place;
+    for (const std::string& extension : extensions)
+      if (++seen_[extension].count == 1 && records_ > 1)
+        seen_[extension].first_without = first_record_;
+    if (seen_.size() > kMostFields) return;
+    for (auto& [extension, seen] : seen_)
+      if (seen.first_without.empty() &&
+          std::ranges::find(extensions, extension) == extensions.end())
+        seen.first_without = place;
+  }
+  bool is_everywhere(const Seen& seen) const { return seen.count == records_; }
+  bool is_doubtful(const Seen& seen) const {
+    return !is_everywhere(seen) && seen.count >= records_ / 2 && !seen.first_without.empty();
+  }
+  const std::map<std::string, Seen>& all() const { return seen_; }
+
+ private:
+  std::map<std::string, Seen> seen_;
+  uint64_t records_ = 0;
+  std::string first_record_;
 };
 
 // Finds the records of one tar file.
 class TarScan {
  public:
-  TarScan(uint32_t file, uint64_t memory_bytes, IndexContent& content,
-          std::map<std::string, uint64_t>& extensions)
-      : file_(file), memory_bytes_(memory_bytes), content_(content), extensions_(extensions) {}
+  TarScan(uint32_t file, const Shards& shards, IndexContent& content, SeenExtensions& seen)
+      : file_(file),
+        shards_(shards),
+        memory_bytes_(static_cast<uint64_t>(shards.memory_bytes())),
+        content_(content),
+        seen_(seen) {}
 
   void run(Scanner scanner) {
     TarWalk walk;
     TarHeader member;
-    for (uint64_t members = 0; walk.next(scanner, member); ++members) {
-      if (members >= kMostMembers)
-        throw Damage(fmt::format("the tar file has more than {} members", kMostMembers),
-                     "smaller shards", ErrorCode::invalid_argument);
-      add(scanner, member);
+    try {
+      for (uint64_t members = 0; walk.next(scanner, member); ++members) {
+        if (members >= kMostMembers)
+          throw Damage(fmt::format("the tar file has more than {} members", kMostMembers),
+                       "smaller shards", ErrorCode::invalid_argument);
+        add(scanner, member);
+      }
+    } catch (const Damage& damage) {
+      // The record in hand may have more members, which nobody finds.
+      if (damage.code != ErrorCode::corrupt || in_record_.empty()) throw;
+      is_damaged_ = true;
+      content_.damage_last(place(), damage);
     }
+    end_record();
   }
 
  private:
+  std::string place() const {
+    return fmt::format("{}, record {} at byte {}", shards_.path(file_).string(), number_,
+                       content_.entries.back().offset);
+  }
+  void end_record() {
+    if (in_record_.empty()) return;
+    if (!is_damaged_)
+      seen_.add_record(in_record_,
+                       fmt::format("{}: record {}", shards_.files().names[file_], number_));
+    ++number_;
+    in_record_.clear();
+    is_damaged_ = false;
+  }
+  // The walk goes on behind a member that is damaged by itself.
+  template <typename Action>
+  void check_member(Action action) {
+    try {
+      action();
+    } catch (const Damage& damage) {
+      if (damage.code != ErrorCode::corrupt) throw;
+      is_damaged_ = true;
+      content_.damage_last(place(), damage);
+    }
+  }
   void add(Scanner& scanner, const TarHeader& member) {
     const auto [key, extension] = split_name(member.name);
     if (key.empty()) return;
@@ -184,24 +257,26 @@ class TarScan {
                                "execute anything",
                                member.name),
                    "shards with numbers as .npy, .json or .cls", ErrorCode::unsupported);
-    if (key != key_ || content_.entries.empty() || content_.entries.back().file != file_) {
+    if (key != key_ || in_record_.empty()) {
+      end_record();
       key_ = key;
-      in_record_.clear();
       content_.entries.push_back({.offset = member.begin, .file = file_});
     }
     Entry& entry = content_.entries.back();
-    if (std::ranges::find(in_record_, small) != in_record_.end())
-      throw Damage(fmt::format("member '{}' at byte {} is there twice in its record", member.name,
-                               member.begin));
     if (in_record_.size() + 1 >= kMostFields)
       throw Damage(fmt::format("the record '{}' has more than {} members", key_, kMostFields - 2),
                    "members with other keys", ErrorCode::invalid_argument);
-    in_record_.push_back(small);
-    ++extensions_[small];
-    entry.bytes = member.data + member.bytes - entry.offset;
     const std::string name(member.name);
-    if (small == "cls") entry.label = parse_class(scanner.at(member.data, member.bytes), name);
-    if (is_array_name(small)) check_array(scanner, member, name);
+    const bool is_there = std::ranges::find(in_record_, small) != in_record_.end();
+    in_record_.push_back(small);
+    entry.bytes = member.data + member.bytes - entry.offset;
+    check_member([&] {
+      if (is_there)
+        throw Damage(fmt::format("member '{}' at byte {} is there twice in its record", name,
+                                 member.begin));
+      if (small == "cls") entry.label = parse_class(scanner.at(member.data, member.bytes), name);
+      if (is_array_name(small)) check_array(scanner, member, name);
+    });
     if (entry.bytes > memory_bytes_)
       throw Damage(
           fmt::format("the record '{}' at byte {} has {} bytes, more than the {} of memory "
@@ -221,17 +296,43 @@ class TarScan {
   }
 
   uint32_t file_;
+  const Shards& shards_;
   uint64_t memory_bytes_;
   IndexContent& content_;
-  std::map<std::string, uint64_t>& extensions_;
+  SeenExtensions& seen_;
+  // The record in hand: its number in the file, its key and the extensions of its members.
+  uint64_t number_ = 0;
   std::string key_;
   std::vector<std::string> in_record_;
+  bool is_damaged_ = false;
 };
 
-std::vector<FieldSpec> specs_of_tar(const Json& facts) {
+void finish_tar(const SeenExtensions& seen, IndexContent& content) {
+  Json all = Json::array(), everywhere = Json::array();
+  for (const auto& [name, of_records] : seen.all()) {
+    all.push_back(name);
+    if (seen.is_everywhere(of_records)) everywhere.push_back(name);
+    if (seen.is_doubtful(of_records))
+      content.doubtful[name] = fmt::format("{} has {}", of_records.first_without, no_member(name));
+  }
+  content.facts = {{"extensions", all}, {"everywhere", everywhere}};
+}
+
+// Members of most records whose lack damages a record.
+std::vector<std::string> needed_members(const OpenOptions& options, const Json& facts) {
+  std::vector<std::string> needed;
+  const Json doubtful = facts.value(kDoubtfulFact, Json::object());
+  for (const auto& [name, why] : doubtful.items())
+    if (is_needed(options, name)) needed.push_back(name);
+  return needed;
+}
+
+std::vector<FieldSpec> specs_of_tar(const Json& facts, const std::vector<std::string>& needed) {
   std::vector<FieldSpec> specs{{.name = std::string(kKey), .encoded = true}};
-  for (const Json& json : facts.at("everywhere")) {
-    const std::string name = json;
+  std::vector<std::string> names = facts.at("everywhere");
+  names.insert(names.end(), needed.begin(), needed.end());
+  std::ranges::sort(names);
+  for (const std::string& name : names) {
     if (is_number_of_class(name))
       specs.push_back(
           {.name = name, .dtype = plan::DType::int64, .shape = std::vector<int64_t>{}});
@@ -244,23 +345,17 @@ std::vector<FieldSpec> specs_of_tar(const Json& facts) {
 }  // namespace
 
 SharedReader open_webdataset(const OpenOptions& options) {
-  std::map<std::string, uint64_t> extensions;
+  SeenExtensions seen;
   const auto scan = [&](uint32_t file, const Shards& shards, IndexContent& content) {
-    TarScan(file, static_cast<uint64_t>(options.memory_bytes), content, extensions)
-        .run(shards.scanner(file));
+    TarScan(file, shards, content, seen).run(shards.scanner(file));
   };
-  const auto finish = [&](IndexContent& content) {
-    Json all = Json::array(), everywhere = Json::array();
-    for (const auto& [name, count] : extensions) {
-      all.push_back(name);
-      if (count == content.entries.size()) everywhere.push_back(name);
-    }
-    content.facts = {{"extensions", all}, {"everywhere", everywhere}};
-  };
-  IndexedFiles files = index_files(options, "webdataset", shards_of(options, "webdataset"),
-                                   Json::object(), scan, finish);
-  auto specs = specs_of_tar(files.index->facts());
-  return std::make_shared<WebDatasetReader>(std::move(files), std::move(specs));
+  IndexedFiles files =
+      index_files(options, "webdataset", shards_of(options, "webdataset"), Json::object(), scan,
+                  [&](IndexContent& content) { finish_tar(seen, content); });
+  const Json& facts = files.index->facts();
+  std::vector<std::string> needed = needed_members(options, facts);
+  auto specs = specs_of_tar(facts, needed);
+  return std::make_shared<WebDatasetReader>(std::move(files), std::move(specs), std::move(needed));
 }
 
 }  // namespace trireme::records

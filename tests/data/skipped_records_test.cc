@@ -1,0 +1,74 @@
+// Records that the index of the files knows to be damaged, in a training that skips them.
+#include <ATen/ops/tensor.h>
+#include <gtest/gtest.h>
+
+#include <trireme/data/kinds/record_set.h>
+#include <trireme/data/pipeline/record_pipelines.h>
+
+#include "../base/expect_error.h"
+#include "data_files.h"
+
+namespace trireme::data {
+namespace skipped_records_tests {
+
+const std::string kRows = "x,z,label\n1,2,0\n3,4\nbad,6,1\n7,,1\n9,10,cat\n11,12,2\n";
+
+DataOptions csv_of(const Folder& folder, const std::string& rows = kRows) {
+  DataOptions options;
+  options.name = "csv";
+  options.path = folder.write("rows.csv", rows).string();
+  options.test_fraction = 0;
+  options.on_bad_record = "skip";
+  return options;
+}
+
+// The samples of an epoch that are kept.
+Example kept_of(const Dataset& data, std::vector<size_t>& left_out) {
+  std::vector<int64_t> all(static_cast<size_t>(data.train_samples));
+  for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int64_t>(i);
+  const auto source = record_pipelines(data).train;
+  const Example batch = source->get_kept(Draws(all), left_out);
+  EXPECT_EQ(source->bad_records(), std::ssize(left_out));
+  return batch;
+}
+
+TEST(SkippedRecords, KeepTheirPlacesEmpty) {
+  const Folder folder;
+  const Dataset data = read_record_set(csv_of(folder));
+  EXPECT_EQ(data.train_samples, 6);
+  EXPECT_EQ(data.input.classes, 3);
+  std::vector<size_t> left_out;
+  const Example batch = kept_of(data, left_out);
+  EXPECT_EQ(left_out, (std::vector<size_t>{1, 2, 3, 4}));
+  EXPECT_TRUE(batch.data.equal(at::tensor({1.0F, 2.0F, 11.0F, 12.0F}).view({2, 2})));
+  EXPECT_TRUE(batch.target.equal(at::tensor({0, 2}, at::kLong)));
+}
+
+TEST(SkippedRecords, AreThoseWithoutWhatTheSamplesNeed) {
+  const Folder folder;
+  DataOptions options = csv_of(folder);
+  options.inputs = "x";
+  options.target = "label";
+  std::vector<size_t> left_out;
+  const Example batch = kept_of(read_record_set(options), left_out);
+  EXPECT_EQ(left_out, (std::vector<size_t>{1, 2, 4}));
+  EXPECT_TRUE(batch.data.equal(at::tensor({1.0F, 7.0F, 11.0F}).view({3, 1})));
+}
+
+TEST(SkippedRecords, OtherwiseEndTheRunWithTheRemedy) {
+  const Folder folder;
+  DataOptions options = csv_of(folder);
+  options.on_bad_record = "stop";
+  const std::string line = message_of(ErrorCode::corrupt, [&] { read_record_set(options); });
+  EXPECT_NE(line.find("rows.csv, line 3 at byte 16: it has 2 cells"), std::string::npos) << line;
+  EXPECT_NE(line.find("or data.on_bad_record=skip"), std::string::npos) << line;
+
+  options = csv_of(folder, "x,z,label\n1,2,0\n3,4,1\nbad,6,1\n7,8,1\n");
+  options.on_bad_record = "stop";
+  const std::string cell = message_of(ErrorCode::corrupt, [&] { read_record_set(options); });
+  EXPECT_NE(cell.find("most records have the field 'x'"), std::string::npos) << cell;
+  EXPECT_NE(cell.find("or data.on_bad_record=skip"), std::string::npos) << cell;
+}
+
+}  // namespace skipped_records_tests
+}  // namespace trireme::data
