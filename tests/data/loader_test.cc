@@ -35,6 +35,17 @@ TEST(Loader, GivesTheTensorsOfTheIndicesItNames) {
   }
 }
 
+// The device "meta" has no numbers, but says where a tensor is.
+TEST(Loader, GivesBatchesOnTheirDevice) {
+  for (const int threads : {0, 2}) {
+    Loader loader(numbered(10), {.batch = 4, .threads = threads, .device = at::kMeta});
+    const Batch batch = loader.next();
+    EXPECT_EQ(batch.data.device().type(), at::kMeta);
+    EXPECT_EQ(batch.target.device().type(), at::kMeta);
+    EXPECT_EQ(batch.data.sizes(), at::IntArrayRef({4, 2, 3}));
+  }
+}
+
 TEST(Loader, UsesEverySampleOnceAnEpochInAnotherOrderEachEpoch) {
   Loader loader(numbered(50), {.batch = 8, .seed = 1});
   std::vector<std::vector<int64_t>> orders;

@@ -135,7 +135,7 @@ Draws draws_of(const Assigned& assigned, uint64_t seed) {
 
 // Loads the tensors of a batch whose indices are known. For an empty share, a sample of the source
 // gives the other sizes of the tensors.
-Batch load(const Source& source, at::ScalarType dtype, uint64_t seed, Assigned assigned,
+Batch load(const Source& source, const LoaderOptions& options, uint64_t seed, Assigned assigned,
            LoadTime& time, data::Announcements& announcements) {
   // An error too ends the use of the samples.
   const std::shared_ptr<void> at_the_end(
@@ -152,7 +152,7 @@ Batch load(const Source& source, at::ScalarType dtype, uint64_t seed, Assigned a
   if (!empty) move_left_out(batch, left_out);
   const auto take = [&](const at::Tensor& tensor, const std::string& name) {
     check_rows(tensor, kept, name);
-    return converted(empty ? tensor.slice(0, 0, 0) : tensor, dtype);
+    return converted(empty ? tensor.slice(0, 0, 0) : tensor, options.dtype);
   };
   batch.data = take(rows.data, "data");
   batch.target = take(rows.target, "targets");
@@ -162,6 +162,7 @@ Batch load(const Source& source, at::ScalarType dtype, uint64_t seed, Assigned a
             "Example::data and Example::target for these two");
     batch.more.emplace(name, take(tensor, name));
   }
+  if (!options.device.is_cpu()) batch = batch.on(options.device);
   time.nanoseconds += (std::chrono::steady_clock::now() - begin).count();
   time.computing += nanoseconds_of_computing() - computed;
   time.samples += static_cast<int64_t>(asked.size());
@@ -279,9 +280,9 @@ struct Loader::Impl {
       ahead.push_back(scheduled);
       for (int64_t i = 0; i < every; ++i) scheduled = plan.next(scheduled);
       prefetch->add(data::Prefetch::Task(
-          [source = source, dtype = options.dtype, seed = seed_of_draws(), time = time,
+          [source = source, options = options, seed = seed_of_draws(), time = time,
            announcements = announcements, share = std::move(share)]() mutable {
-            return load(*source, dtype, seed, std::move(share), *time, *announcements);
+            return load(*source, options, seed, std::move(share), *time, *announcements);
           }));
     }
   }
@@ -390,7 +391,7 @@ Batch Loader::next() {
   impl_->announce_ahead();
   Batch batch = impl_->prefetch
                     ? impl_->next_prefetched()
-                    : load(*impl_->source, impl_->options.dtype, impl_->seed_of_draws(),
+                    : load(*impl_->source, impl_->options, impl_->seed_of_draws(),
                            impl_->assign(impl_->position), *impl_->time, *impl_->announcements);
   const auto end = std::chrono::steady_clock::now();
   const double waited = std::chrono::duration<double>(end - begin).count();

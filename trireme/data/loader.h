@@ -40,6 +40,9 @@ struct LoaderOptions {
   int64_t memory_bytes = -1;
   // Floating-point data and targets are converted to this type.
   at::ScalarType dtype = at::kFloat;
+  // Batches come on this device. The thread that loads one copies it there (Batch::on), ahead of
+  // need.
+  at::Device device = at::kCPU;
   // The time that next() waits for its batch. It has no effect with threads = 0.
   Milliseconds timeout{600'000};
 };

@@ -39,12 +39,13 @@ Batch load_for_evaluation(const Source& source, const Draws& asked, at::ScalarTy
 
 // The source is the caller's, and outlives the batches.
 data::OrderedBatches batches_of(const Source& source, int64_t first, int64_t last,
-                                const EvaluationReads& reads) {
+                                const EvaluationReads& reads, at::Device device) {
   return {std::shared_ptr<const Source>(std::shared_ptr<void>(), &source),
           {first, last, reads.batch},
           reads.ahead,
-          [&source, dtype = reads.dtype](const Draws& asked) {
-            return load_for_evaluation(source, asked, dtype);
+          [&source, dtype = reads.dtype, device](const Draws& asked) {
+            const Batch batch = load_for_evaluation(source, asked, dtype);
+            return device.is_cpu() ? batch : batch.on(device);
           }};
 }
 
@@ -130,7 +131,7 @@ Evaluation evaluate(Engine& engine, const Model& model, const Job& job, const So
   const at::Device device = device_of(state_of(*model.module).parameters);
   const DataShare share = engine.data_share();
   const auto [first, last] = plan::DataPlan::share(source.size(), share.index, share.count);
-  data::OrderedBatches batches = batches_of(source, first, last, reads);
+  data::OrderedBatches batches = batches_of(source, first, last, reads, device);
   EvaluationSums sums(job);
   // The first share is as large as any. Ranks that fetch parameters from each other need as many
   // calls everywhere.
@@ -142,7 +143,6 @@ Evaluation evaluate(Engine& engine, const Model& model, const Job& job, const So
       engine.evaluate_without_samples();
       continue;
     }
-    if (!device.is_cpu()) part = part.on(device);
     const at::Tensor output = engine.evaluate(part);
     if (output.defined()) sums.add(output, part);
   }
@@ -156,7 +156,8 @@ Evaluation evaluate_alone(const Model& model, const Job& job, const Source& sour
   const at::NoGradGuard no_grad;
   model.module->eval();
   EvaluationSums sums(job);
-  for (data::OrderedBatches batches = batches_of(source, 0, source.size(), reads);
+  const at::Device device = device_of(state_of(*model.module).parameters);
+  for (data::OrderedBatches batches = batches_of(source, 0, source.size(), reads, device);
        batches.has_next();) {
     const Batch part = batches.next();
     if (part.size() > 0) sums.add(output_of(model, part), part);

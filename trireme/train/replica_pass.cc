@@ -46,7 +46,6 @@ ReplicaRun::Impl::Pass ReplicaRun::Impl::train_on_next_batch() {
     empty_batches_.take(pass.batch, generation_->loader().plan());
     pass.outcome.stop = wants_stop;
   }
-  if (!setting_.device.is_cpu()) pass.batch = pass.batch.on(setting_.device);
   const double factor = course_->factor(progress_, resize_);
   engine().set_rates(course_->rates(factor));
   pass.rate = course_->base_rate() * factor;

@@ -228,6 +228,7 @@ bool ReplicaRun::Impl::resize() {
   const bool changes = resize_.set_workers(group().size(), progress_.step);
   progress_.resize = resize_.state();
   LoaderOptions loader = loader_options_of(options_, resize_.batch());
+  loader.device = setting_.device;
   if (generation_->has_loader()) tuned_ = generation_->loader().tuning().setting;
   loader.start = tuned_;
   loader.loaders_of_host = std::max(1, world_.identity().local_workers) * options_.replicas;
