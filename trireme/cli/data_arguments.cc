@@ -35,7 +35,9 @@ void DataArguments::add_to(Command command) {
   command.option("--block", open.block,
                  "tokens: a record has one token more than this (default: documents)");
   command.option("--separator", separator, "tokens: the token with which each document begins");
-  command.option("--part", open.part, "cifar: train or test (default: train)");
+  command.option("--labels", open.labels,
+                 "idx: the file of labels (default: beside that of the images, by its name)");
+  command.option("--part", open.part, "cifar, idx: train or test (default: train)");
   command.option("--index-dir", open.index_dir,
                  "The folder for indexes of data whose folder cannot be written (default: "
                  "trireme in the user's cache)");
@@ -96,7 +98,7 @@ std::vector<OpenedPart> DataArguments::parts_of_config(bool make_index_anew) con
   const bool has_own = no_header || separator || open.delimiter != none.delimiter ||
                        open.columns != none.columns || open.label != none.label ||
                        open.dtype != none.dtype || open.block != none.block ||
-                       open.part != none.part;
+                       open.labels != none.labels || open.part != none.part;
   if (has_own)
     throw Error(
         ErrorCode::invalid_argument, "cli",

@@ -9,6 +9,7 @@ using SharedReader = std::shared_ptr<const Reader>;
 SharedReader open_image_folder(const OpenOptions& options);
 SharedReader open_image_list(const OpenOptions& options);
 SharedReader open_cifar(const OpenOptions& options);
+SharedReader open_idx(const OpenOptions& options);
 SharedReader open_webdataset(const OpenOptions& options);
 SharedReader open_tfrecord(const OpenOptions& options);
 SharedReader open_csv(const OpenOptions& options);

@@ -45,6 +45,7 @@ void check_options(const Format& format, const OpenOptions& options) {
   check("dtype", options.dtype != none.dtype);
   check("block", options.block != none.block);
   check("separator", options.separator != none.separator);
+  check("labels", options.labels != none.labels);
   check("part", options.part != none.part);
   for (const std::string& column : options.columns)
     if (std::ranges::count(options.columns, column) > 1)

@@ -39,7 +39,8 @@ struct OpenOptions {
   std::string dtype;                 // tokens without a header: uint8, uint16, uint32 or int32.
   int64_t block = 0;                 // tokens: one more than this in a record; 0: documents.
   std::optional<int64_t> separator;  // tokens: the token with which each document begins.
-  std::string part;                  // cifar: train or test.
+  std::string labels;                // idx: the file of labels; empty: by the name of the images.
+  std::string part;                  // cifar, idx: train or test; empty: train.
 
   // The folder for indexes of data whose folder cannot be written. Empty: a cache of the user's
   // (index_folder()).
