@@ -36,6 +36,11 @@ Sources record_sources(const Dataset& data) {
   return {std::move(own.train), std::move(own.test)};
 }
 
+// The set is a table of images, or records if its keys need them.
+Sources idx_sources(const Dataset& data) {
+  return std::any_cast<RecordParts>(&data.samples) ? record_sources(data) : image_sources(data);
+}
+
 Sources mixture_sources(const Dataset& data) {
   const auto& parts = std::any_cast<const MixtureParts&>(data.samples);
   std::vector<std::shared_ptr<const Source>> trains, tests;
@@ -68,7 +73,7 @@ Sources mixture_sources(const Dataset& data) {
 
 std::map<std::string, SourceMaker, std::less<>> shipped_makers() {
   std::map<std::string, SourceMaker, std::less<>> makers{{"digits", image_sources},
-                                                         {"idx", image_sources},
+                                                         {"idx", idx_sources},
                                                          {"text", text_sources},
                                                          {"criteo", click_sources},
                                                          {"mixture", mixture_sources}};

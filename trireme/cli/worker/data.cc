@@ -7,6 +7,7 @@
 #include <trireme/base/units.h>
 #include <trireme/cli/serve_arguments.h>
 #include <trireme/cli/worker/commands.h>
+#include <trireme/data/service/addresses.h>
 #include <trireme/data/service/host_server.h>
 #include <trireme/data/service/served_parts.h>
 #include <trireme/run/data_service.h>
@@ -27,7 +28,11 @@ data::SampleServerOptions server_options(const Config& config) {
           .bytes = data::bytes_to_keep(config.data)};
 }
 
-std::vector<data::ServedPart> parts_of_config(const Config& config) {
+std::vector<data::ServedPart> parts_of_config(Config config) {
+  // The configuration of a server may leave data.service out. Some kinds read records only if a
+  // key needs them, and this one does.
+  if (data::service_addresses(config.data.service).empty())
+    config.data.service = data::kServiceOfHost;
   return data::parts_to_serve(read_data(config));
 }
 

@@ -8,6 +8,7 @@
 namespace trireme::data {
 namespace {
 
+// The files of data.name: idx have the same one as records (records/formats/idx.cc).
 std::string digest_of_images(const ImageTable& table) {
   checkpoint::Digest digest;
   add_values(digest, fmt::format("{} images of {} x {} x {}, up to {}\n", table.count,

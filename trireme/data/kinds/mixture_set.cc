@@ -118,7 +118,11 @@ void require_one_form(const std::vector<SourceOptions>& sources,
 void leave_padding_to_mixture(const std::vector<SourceOptions>& sources, MixtureParts& parts) {
   if (!find_stage(parts.stages.train, "pad") && !find_stage(parts.stages.test, "pad")) return;
   const auto of = [&](size_t i) -> RecordParts& {
-    return std::any_cast<RecordParts&>(parts.sets[i].samples);
+    if (auto* const records = std::any_cast<RecordParts>(&parts.sets[i].samples)) return *records;
+    refuse_source(sources[i].name,
+                  fmt::format("the stage pad needs records with lengths, and {} has none",
+                              sources[i].options.name),
+                  "sources with files of records");
   };
   for (size_t i = 0; i < parts.sets.size(); ++i) {
     of(i).keeps_lengths = true;

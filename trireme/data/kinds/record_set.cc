@@ -1,8 +1,10 @@
 #include <fmt/format.h>
 
 #include <trireme/base/error.h>
+#include <trireme/base/hash.h>
 #include <trireme/data/input_memory.h>
 #include <trireme/data/kinds/class_counter.h>
+#include <trireme/data/kinds/idx_set.h>
 #include <trireme/data/kinds/record_set.h>
 #include <trireme/data/pipeline/numbers.h>
 #include <trireme/data/pipeline/sample_shape.h>
@@ -15,9 +17,9 @@
 namespace trireme::data {
 namespace {
 
-// Formats of which `text`, a kind by itself, reads the files.
-constexpr std::string_view kHidden[] = {"lines"};
-// Keys of all these kinds, and those that set an option of a format.
+// Formats whose files are read by a kind with keys of its own: `text` and `idx`.
+constexpr std::string_view kHidden[] = {"lines", "idx"};
+// Keys of all kinds of records, and those that set an option of a format.
 constexpr std::string_view kCommonKeys[] = {
     "data.test_path",       "data.stages",        "data.test_stages",    "data.inputs",
     "data.target",          "data.on_bad_record", "data.bad_records",    "data.cache_bytes",
@@ -107,8 +109,21 @@ std::shared_ptr<const records::Reader> open_columns(const DataOptions& options,
   return records::open_records(open);
 }
 
+std::vector<PartFiles> part_files_of_idx(const DataOptions& options) {
+  const IdxFiles files = find_idx_files(options);
+  std::vector<PartFiles> parts;
+  const auto add = [&](const char* part, const auto& images, const auto& labels) {
+    parts.push_back({part, open_options(options, images.string())});
+    parts.back().open.labels = labels.string();
+  };
+  add("train", files.images, files.labels);
+  if (!files.test_images.empty()) add("test", files.test_images, files.test_labels);
+  return parts;
+}
+
 // The parts' files, before anything is checked.
 std::vector<PartFiles> part_files(const DataOptions& options) {
+  if (options.name == kIdx) return part_files_of_idx(options);
   std::vector<PartFiles> parts{{"train", open_options(options, options.path)}};
   const bool is_cifar = options.name == "cifar";
   if (is_cifar) parts[0].open.part = "train";
@@ -235,7 +250,7 @@ std::vector<DataKind> record_kinds() {
                   .path = format.path,
                   .check = check_record_set,
                   .read = read_record_set};
-    for (const std::string_view key : kCommonKeys) kind.keys.push_back(key);
+    add_record_keys(kind);
     for (const auto& [option, key] : kOptionKeys)
       if (has_option(format, option)) kind.keys.push_back(key);
     if (format.may_be_remote)
@@ -245,6 +260,10 @@ std::vector<DataKind> record_kinds() {
     kinds.push_back(std::move(kind));
   }
   return kinds;
+}
+
+void add_record_keys(DataKind& kind) {
+  for (const std::string_view key : kCommonKeys) kind.keys.push_back(key);
 }
 
 std::vector<PartFiles> files_of_parts(const DataOptions& options) {
@@ -295,7 +314,9 @@ void refuse_mixed_tests(const Stages& stages) {
 }
 
 void check_record_set(const DataOptions& options) {
-  if (options.path.empty())
+  if (options.name == kIdx)
+    check_idx_files(options);
+  else if (options.path.empty())
     throw Error(
         ErrorCode::invalid_argument, "data",
         fmt::format("data.name is {}, but data.path does not name its files", options.name),
@@ -328,7 +349,10 @@ Dataset read_record_set(const DataOptions& options) {
   const auto open = [&](const records::OpenOptions& of_part) {
     return open_columns(options, of_part);
   };
-  return read_parts(options, open_part(files[0], open),
+  DataOptions found = options;  // Keys of a kind's own may have named the files.
+  found.path = files[0].open.path;
+  if (files.size() > 1 && !files[1].may_be_missing) found.test_path = files[1].open.path;
+  return read_parts(found, open_part(files[0], open),
                     files.size() > 1 ? open_part(files[1], open) : nullptr);
 }
 

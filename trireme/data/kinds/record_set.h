@@ -28,8 +28,10 @@ struct RecordParts {
   int64_t classes = 0;
 };
 
-// A kind for each format.
+// A kind for each format, but for those that belong to a kind with keys of its own.
 std::vector<DataKind> record_kinds();
+// Adds the keys that all kinds of records have.
+void add_record_keys(DataKind& kind);
 
 // The files of a part, and how they are opened.
 struct PartFiles {

@@ -168,7 +168,7 @@ void check_zip_set(const DataOptions& options) {
           throw Error(ErrorCode::invalid_argument, "data",
                       fmt::format("it has {}, which belong to the record of all sources", key),
                       fmt::format("data.{}", key));
-      check_record_set(own);
+      find_kind(own.name)->check(own);
       return 0;
     });
 }
