@@ -7,6 +7,7 @@ import hashlib
 import io
 import json
 import shutil
+import struct
 import unittest
 
 import lmdb
@@ -136,6 +137,24 @@ class Records(SystemTest):
         self.assertIn("never unpickled", self.data("head", folder, code=2))
         np.save(folder / "objects.npy", np.asfortranarray(x))
         self.assertIn("ascontiguousarray", self.data("head", folder, code=2))
+
+    def test_files_of_mnist(self):
+        images = np.arange(30, dtype=np.uint8).reshape(5, 2, 3)
+        for part, first in (("train", 0), ("t10k", 3)):
+            (self.folder / f"{part}-images-idx3-ubyte.gz").write_bytes(gzip.compress(
+                struct.pack(">4I", 0x803, 5 - first, 2, 3) + images[first:].tobytes()))
+            (self.folder / f"{part}-labels-idx1-ubyte").write_bytes(
+                struct.pack(">2I", 0x801, 5 - first) + bytes(range(first, 5)))
+        self.assertEqual(self.values(self.folder, "image"), images.reshape(5, 6).tolist())
+        self.assertEqual(self.values(self.folder, "label", "--part", "test"), [[3], [4]])
+        labels = ("--labels", self.folder / "t10k-labels-idx1-ubyte")
+        self.assertIn("2 labels", self.data("head", self.folder, *labels, code=2))
+        config = self.folder / "job.yaml"
+        config.write_text(f"data: {{name: idx, path: {self.folder}}}\n")
+        parts = json.loads(self.data("index", config, "--json"))
+        self.assertEqual([parts[name]["records"] for name in ("train", "test")], [5, 2])
+        self.assertEqual(parts["train"]["fields"][0]["shape"], [1, 2, 3])
+        self.assertIn("5 records, 0 bad", self.data("verify", config))
 
     def test_lmdb(self):
         folder = self.folder / "db"
