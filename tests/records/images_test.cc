@@ -170,6 +170,10 @@ TEST(Cifar, RefusesCutFilesAndWrongLabels) {
   EXPECT_NE(message_of(ErrorCode::corrupt, [&] { read_record(*reader, 0); }).find("label is 10"),
             std::string::npos);
   folder.write("x.bin", cifar_record("\x01", 1));
+  folder.write("batches.meta.txt", std::string(2 << 20, 'x'));
+  EXPECT_NE(error_of(options, ErrorCode::invalid_argument).find("names of classes"),
+            std::string::npos);
+  fs::remove(folder.path("batches.meta.txt"));
   const auto shrunk = open_records(options);
   fs::resize_file(options.path, 10);
   EXPECT_NE(message_of(ErrorCode::corrupt, [&] { read_record(*shrunk, 0); }).find("now has 10"),

@@ -1,40 +1,12 @@
-#include <dlfcn.h>
-
-#include <trireme/records/formats/lmdb_library.h>
+#include <trireme/base/files.h>
 #include <trireme/records/network_files.h>
-#include "files.h"
+
+#include "lmdb_files.h"
 
 namespace trireme::records {
 namespace lmdb_tests {
 
 namespace fs = std::filesystem;
-
-// Writes a database with the library itself.
-void write_lmdb(const fs::path& folder,
-                const std::vector<std::pair<std::string, std::string>>& records) {
-  const LmdbLibrary& lmdb = lmdb_library();
-  void* const handle = ::dlopen("liblmdb.so.0", RTLD_NOW);
-  const auto put =
-      reinterpret_cast<int (*)(LmdbTxn*, LmdbDatabase, LmdbValue*, LmdbValue*, unsigned)>(
-          ::dlsym(handle, "mdb_put"));
-  const auto commit = reinterpret_cast<int (*)(LmdbTxn*)>(::dlsym(handle, "mdb_txn_commit"));
-  fs::create_directories(folder);
-  LmdbEnv* env = nullptr;
-  LmdbTxn* txn = nullptr;
-  LmdbDatabase database = 0;
-  ASSERT_EQ(lmdb.env_create(&env), 0);
-  ASSERT_EQ(lmdb.env_open(env, folder.c_str(), 0, 0644), 0);
-  ASSERT_EQ(lmdb.txn_begin(env, nullptr, 0, &txn), 0);
-  ASSERT_EQ(lmdb.dbi_open(txn, nullptr, 0, &database), 0);
-  for (const auto& [key, value] : records) {
-    LmdbValue k{key.size(), const_cast<char*>(key.data())};
-    LmdbValue v{value.size(), const_cast<char*>(value.data())};
-    ASSERT_EQ(put(txn, database, &k, &v, 0), 0);
-  }
-  ASSERT_EQ(commit(txn), 0);
-  lmdb.env_close(env);
-  ::dlclose(handle);
-}
 
 OpenOptions lmdb(const fs::path& path) {
   OpenOptions options;
@@ -78,6 +50,20 @@ TEST(Lmdb, RefusesFilesThatAreCutOrNone) {
   folder.write("x.mdb", std::string(8192, 'x'));
   EXPECT_NE(message_of(ErrorCode::corrupt, [&] { open_records(lmdb(folder.path("x.mdb"))); })
                 .find("magic"),
+            std::string::npos);
+}
+
+TEST(Lmdb, RefusesMoreKeysThanItsHeadSays) {
+  const Folder folder;
+  write_lmdb(folder.path("db"), {{"a", "1"}, {"b", "2"}, {"c", "3"}});
+  std::string bytes = read_file(folder.path("db/data.mdb"));
+  // Each of the first two pages has the number of keys.
+  constexpr size_t kKeysAt = 120;
+  for (const size_t page : {size_t{0}, static_cast<size_t>(::sysconf(_SC_PAGESIZE))})
+    bytes.replace(page + kKeysAt, sizeof(uint64_t), bytes_of_number<uint64_t>(1));
+  const std::string file = folder.write("db/data.mdb", bytes);
+  EXPECT_NE(message_of(ErrorCode::corrupt, [&] { open_records(lmdb(file)); })
+                .find("more than the 1 keys"),
             std::string::npos);
 }
 

@@ -1,8 +1,5 @@
-#include <trireme/checkpoint/digest.h>
-#include <zlib.h>
-
-#include "files.h"
 #include "tar_files.h"
+#include "zip_files.h"
 
 namespace trireme::records {
 namespace npy_tests {
@@ -17,43 +14,6 @@ std::string labels(int count) {
   std::string bytes;
   for (int i = 0; i < count; ++i) bytes += bytes_of_number(static_cast<int64_t>(i * 10));
   return bytes;
-}
-
-// A zip file as NumPy writes it, with members that are stored or deflated.
-std::string zip_of(const std::vector<std::pair<std::string, std::string>>& members,
-                   bool is_deflated) {
-  std::string file, directory;
-  for (const auto& [name, content] : members) {
-    std::string packed = content;
-    if (is_deflated) {
-      z_stream stream{};
-      deflateInit2(&stream, 6, Z_DEFLATED, -MAX_WBITS, 8, Z_DEFAULT_STRATEGY);
-      packed.resize(deflateBound(&stream, content.size()));
-      stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(content.data()));
-      stream.avail_in = static_cast<uInt>(content.size());
-      stream.next_out = reinterpret_cast<Bytef*>(packed.data());
-      stream.avail_out = static_cast<uInt>(packed.size());
-      deflate(&stream, Z_FINISH);
-      packed.resize(stream.total_out);
-      deflateEnd(&stream);
-    }
-    const auto crc = static_cast<uint32_t>(
-        crc32_z(0, reinterpret_cast<const Bytef*>(content.data()), content.size()));
-    const std::string common =
-        bytes_of_number<uint16_t>(20) + bytes_of_number<uint16_t>(0) +
-        bytes_of_number<uint16_t>(is_deflated ? 8 : 0) + std::string(4, '\0') +
-        bytes_of_number(crc) + bytes_of_number(static_cast<uint32_t>(packed.size())) +
-        bytes_of_number(static_cast<uint32_t>(content.size())) +
-        bytes_of_number(static_cast<uint16_t>(name.size())) + bytes_of_number<uint16_t>(0);
-    directory += bytes_of_number<uint32_t>(0x02014b50) + bytes_of_number<uint16_t>(20) + common +
-                 std::string(10, '\0') + bytes_of_number(static_cast<uint32_t>(file.size())) +
-                 name;
-    file += bytes_of_number<uint32_t>(0x04034b50) + common + name + packed;
-  }
-  const auto count = bytes_of_number(static_cast<uint16_t>(members.size()));
-  return file + directory + bytes_of_number<uint32_t>(0x06054b50) + std::string(4, '\0') + count +
-         count + bytes_of_number(static_cast<uint32_t>(directory.size())) +
-         bytes_of_number(static_cast<uint32_t>(file.size())) + std::string(2, '\0');
 }
 
 void expect_three_records(const Reader& reader) {
@@ -94,10 +54,11 @@ TEST(Npy, ReadsAFolderOfFilesAsFields) {
 
 TEST(Npy, ReadsStoredAndDeflatedMembersOfNpz) {
   const Folder folder;
-  for (const bool is_deflated : {false, true})
-    expect_three_records(
-        *open_path(folder.write(is_deflated ? "b.npz" : "a.npz",
-                                zip_of({{"x.npy", x_file()}, {"y.npy", y_file()}}, is_deflated))));
+  for (const bool is_zip64 : {false, true})
+    for (const bool is_deflated : {false, true})
+      expect_three_records(*open_path(folder.write(
+          is_deflated ? "b.npz" : "a.npz",
+          zip_of({{"x.npy", x_file()}, {"y.npy", y_file()}}, is_deflated, is_zip64))));
 }
 
 TEST(Npy, NoticesADamagedMember) {
@@ -150,6 +111,43 @@ TEST(Npy, ComparesAMembersSizeWithTheMemoryFirst) {
   const std::string file = folder.write("a.npz", zip);
   const std::string message = message_of(ErrorCode::invalid_argument, [&] { open_path(file); });
   EXPECT_NE(message.find("unpacks to 4.3 GB"), std::string::npos) << message;
+}
+
+TEST(Npy, ComparesTheSizesOfAllMembersWithTheMemory) {
+  const Folder folder;
+  const std::string zeros = npy_file("'<f4'", "(3, 50000)", std::string(600'000, '\0'));
+  OpenOptions options;
+  options.path = folder.write("a.npz", zip_of({{"x.npy", zeros}, {"y.npy", zeros}}, true));
+  EXPECT_EQ(open_records(options)->size(), 3);
+  options.memory_bytes = 1 << 20;
+  const std::string message =
+      message_of(ErrorCode::invalid_argument, [&] { open_records(options); });
+  EXPECT_NE(message.find("'y.npy' unpacks to"), std::string::npos) << message;
+}
+
+TEST(Npy, RefusesMembersThatOverlap) {
+  const Folder folder;
+  const std::string zip = zip_of({{"x.npy", x_file()}}, false);
+  const size_t entry = zip.find("PK\x01\x02"), end = zip.find("PK\x05\x06");
+  std::string file = zip.substr(0, entry), tail = zip.substr(end);
+  for (int i = 0; i < 1000; ++i) file += zip.substr(entry, end - entry);
+  const auto count = bytes_of_number<uint16_t>(1000);
+  tail.replace(8, 4, count + count);
+  const std::string path = folder.write("a.npz", file + tail);
+  EXPECT_NE(message_of(ErrorCode::corrupt, [&] { open_path(path); }).find("overlap"),
+            std::string::npos);
+}
+
+TEST(Npy, RefusesRecordsWithoutAnyNumber) {
+  const Folder folder;
+  folder.write("x.npy", npy_file("'<f4'", "(4611686018427387904, 0)", ""));
+  EXPECT_NE(message_of(ErrorCode::invalid_argument, [&] { open_path(folder.path()); })
+                .find("have no numbers"),
+            std::string::npos);
+  // A field may have none.
+  folder.write("x.npy", npy_file("'<f4'", "(3, 0)", ""));
+  folder.write("y.npy", y_file());
+  EXPECT_EQ(read_record(*open_path(folder.path()), 2).at("x").bytes.size(), 0U);
 }
 
 TEST(Npy, SurvivesEveryDamage) {

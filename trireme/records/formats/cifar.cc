@@ -15,11 +15,23 @@ namespace fs = std::filesystem;
 constexpr uint64_t kPixels = 3 * 32 * 32;
 constexpr int64_t kLabelCounts[2] = {20, 100};  // Of coarse and fine.
 
-// The names in a file beside the data, one a line. Empty if there is none.
+// The names in a file beside the data, one a line. Empty if there is none. Throws Error.
 std::vector<std::string> names_beside(const fs::path& file) {
   std::vector<std::string> names;
   if (!path_exists(file)) return names;
-  const std::string text = read_file(file);
+  std::string text;
+  with_place([&] { return file.string(); },
+             [&] {
+               constexpr uint64_t kMostBytes = 1 << 20;
+               const DataFile opened(file);
+               if (opened.size() > kMostBytes)
+                 throw Damage(fmt::format("it has {} bytes, more than the {} that the names of "
+                                          "classes may have",
+                                          opened.size(), kMostBytes),
+                              "the file that came with the data", ErrorCode::invalid_argument);
+               text.resize(opened.size());
+               opened.read(0, std::as_writable_bytes(std::span(text)));
+             });
   for (size_t at = 0; at < text.size();) {
     const size_t end = std::min(text.find('\n', at), text.size());
     if (const auto name = trimmed(std::string_view(text).substr(at, end - at)); !name.empty())

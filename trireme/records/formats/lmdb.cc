@@ -69,14 +69,23 @@ class LmdbFile {
   // Calls visit(key, value) for each record.
   template <typename Visit>
   void for_each(Visit visit) const {
+    LmdbStat stat;
+    require(lmdb_.env_stat(env_, &stat), "examine it");
+    // Pages that lead to each other have keys without end. Each key takes a byte at least.
+    const uint64_t most = std::min<uint64_t>(stat.entries, file_.size());
     LmdbTxn* const txn = begin();
     LmdbCursor* cursor = nullptr;
     int code = lmdb_.cursor_open(txn, database_, &cursor);
     LmdbValue key, value;
     try {
       if (code == 0) code = lmdb_.cursor_get(cursor, &key, &value, LmdbLibrary::kFirst);
-      for (; code == 0; code = lmdb_.cursor_get(cursor, &key, &value, LmdbLibrary::kNext))
+      for (uint64_t i = 0; code == 0; ++i) {
+        if (i == most)
+          throw Damage(fmt::format("it has more than the {} keys that it should have", most),
+                       "a whole copy of the file, which no process writes");
         visit(bytes_of_value(key), bytes_of_value(value));
+        code = lmdb_.cursor_get(cursor, &key, &value, LmdbLibrary::kNext);
+      }
     } catch (...) {
       if (cursor) lmdb_.cursor_close(cursor);
       give_back(txn);
@@ -204,7 +213,10 @@ class LmdbReader : public Reader {
         [&] { return place(index); },
         [&] {
           const Entry entry = index_->entry(index);
-          const std::string_view key = index_->names().substr(entry.offset, entry.extra);
+          const std::string_view names = index_->names();
+          if (entry.offset > names.size() || entry.extra > names.size() - entry.offset)
+            throw Damage("its key is not in the index", "trireme data index");
+          const std::string_view key = names.substr(entry.offset, entry.extra);
           record.fields.push_back(
               {.name = "key", .bytes = std::as_bytes(std::span(key)), .encoded = true});
           file_->get(key, [&](std::span<const std::byte> value) {

@@ -115,6 +115,7 @@ class NpyReader : public Reader {
     if (files_.maps.size() != 1)
       throw Damage("there are other files beside it, but a .npz file has all arrays",
                    "the path of one .npz file", ErrorCode::invalid_argument);
+    int64_t memory_bytes = options.memory_bytes;
     for (const ZipMember& member : members_of_zip(bytes)) {
       const fs::path inner = member.name;
       if (inner.extension() != ".npy")
@@ -125,7 +126,8 @@ class NpyReader : public Reader {
         arrays_.push_back(array_of(inner.stem(), file, member.packed));
         continue;
       }
-      auto block = inflate_member(member, {options.memory_bytes, options.max_ratio});
+      auto block = inflate_member(member, {memory_bytes, options.max_ratio});
+      memory_bytes -= static_cast<int64_t>(block->bytes().size());
       arrays_.push_back(array_of(inner.stem(), file, block->bytes()));
       arrays_.back().block = std::move(block);
     }
@@ -148,6 +150,12 @@ class NpyReader : public Reader {
     if (size() == 0)
       throw Error(ErrorCode::invalid_argument, "data",
                   fmt::format("{}: the arrays have no record", files_.path(0)), "other files");
+    // A shape such as (4611686018427387904, 0) claims any number of records in no bytes.
+    if (std::ranges::all_of(arrays_, [](const NpyArray& each) { return each.record_bytes == 0; }))
+      throw Error(
+          ErrorCode::invalid_argument, "data",
+          fmt::format("{}: the {} records of the arrays have no numbers", files_.path(0), size()),
+          "arrays without a dimension of 0");
     if (copied_bytes_ > static_cast<uint64_t>(options.memory_bytes))
       throw Error(ErrorCode::invalid_argument, "data",
                   fmt::format("{}: a record has {} bytes, more than the memory for one",

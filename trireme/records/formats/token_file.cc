@@ -71,6 +71,8 @@ void read_megatron(TokenFile& file) {
                       "at byte {}",
                       i, pointer, length, expected));
     expected += static_cast<uint64_t>(length) * file.token_bytes;
+    // The sum of all lengths may have more than 64 bits.
+    if (expected > file.tokens->bytes().size()) break;
   }
   if (expected != file.tokens->bytes().size())
     throw Damage(fmt::format("its sequences have {} bytes, but {} has {}", expected, file.path,

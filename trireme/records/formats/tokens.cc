@@ -33,7 +33,17 @@ class TokensReader : public Reader {
     const Place at = find(index);
     record.clear();
     const TokenFile& file = files_[at.file];
-    with_place([&] { return place(index); }, [&] { file.check(); });
+    with_place([&] { return place(index); },
+               [&] {
+                 file.check();
+                 // An index that was written anew in place may lead anywhere.
+                 const uint64_t all = file.tokens->bytes().size();
+                 if (at.offset > all || at.bytes > all - at.offset)
+                   throw Damage(fmt::format("its {} bytes should begin at byte {}, but the file "
+                                            "has {}",
+                                            at.bytes, at.offset, all),
+                                "leave the index alone while it is read");
+               });
     record.sizes.push_back(static_cast<int64_t>(at.bytes / file.token_bytes));
     record.fields.push_back({.name = "tokens",
                              .bytes = file.tokens->bytes().subspan(at.offset, at.bytes),

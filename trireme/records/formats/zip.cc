@@ -86,7 +86,7 @@ std::vector<ZipMember> members_of_zip(std::span<const std::byte> file) {
   const ZipBytes zip(file);
   const Directory directory = find_directory(zip);
   std::vector<ZipMember> members;
-  uint64_t at = directory.at;
+  uint64_t at = directory.at, packed_in_all = 0;
   for (uint64_t i = 0; i < directory.members; ++i) {
     if (zip.at<uint32_t>(at) != 0x02014b50) throw damaged_zip("an entry is not there");
     const auto flags = zip.at<uint16_t>(at + 8), method = zip.at<uint16_t>(at + 10);
@@ -108,6 +108,9 @@ std::vector<ZipMember> members_of_zip(std::span<const std::byte> file) {
     if (zip.at<uint32_t>(local) != 0x04034b50) throw damaged_zip("a member is not there");
     const uint64_t data = local + 30 + zip.at<uint16_t>(local + 26) + zip.at<uint16_t>(local + 28);
     member.packed = zip.part(data, packed_bytes);
+    // Many entries for the same bytes would make much work and memory of a small file.
+    packed_in_all += packed_bytes;
+    if (packed_in_all > zip.size()) throw damaged_zip("its members overlap");
     if (!member.is_deflated && bytes != packed_bytes)
       throw damaged_zip(fmt::format("member '{}' has two sizes", member.name));
     members.push_back(std::move(member));
@@ -118,10 +121,11 @@ std::vector<ZipMember> members_of_zip(std::span<const std::byte> file) {
 
 std::shared_ptr<const Block> inflate_member(const ZipMember& member, UnpackLimits limits) {
   if (member.bytes > static_cast<uint64_t>(limits.memory_bytes))
-    throw Damage(fmt::format("member '{}' unpacks to {}, more than the {} of memory for a block",
+    throw Damage(fmt::format("member '{}' unpacks to {}, more than the {} that is left of the "
+                             "memory for a file",
                              member.name, format_bytes(static_cast<int64_t>(member.bytes)),
                              format_bytes(limits.memory_bytes)),
-                 "numpy.savez, whose members need no memory, or more memory for a block",
+                 "numpy.savez, whose members need no memory, or more memory for a file",
                  ErrorCode::invalid_argument);
   constexpr uint64_t kRatioFrom = 16 << 20;
   if (member.bytes > kRatioFrom &&
@@ -153,6 +157,7 @@ std::shared_ptr<const Block> inflate_member(const ZipMember& member, UnpackLimit
   if (status != Z_STREAM_END || made != member.bytes || crc32_of(block->bytes()) != member.crc)
     throw Damage(
         fmt::format("member '{}' is damaged: its size or its CRC-32 is wrong", member.name));
+  block->shrink();
   return block;
 }
 

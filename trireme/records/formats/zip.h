@@ -14,10 +14,11 @@ struct ZipMember {
   uint64_t bytes = 0;                 // After they were unpacked.
 };
 
-// Throws Damage: corrupt if a structure of the file is damaged or cut, unsupported for encryption
-// and other methods.
+// Throws Damage: corrupt if a structure of the file is damaged or cut, or if members overlap;
+// unsupported for encryption and other methods.
 std::vector<ZipMember> members_of_zip(std::span<const std::byte> file);
-// Compares the size with the limits first. Throws Damage, also if the CRC is wrong.
+// Compares the size with the limits first; their memory is what the file's other members have
+// left. Throws Damage, also if the CRC is wrong.
 std::shared_ptr<const Block> inflate_member(const ZipMember& member, UnpackLimits limits);
 // The CRC-32 of zip. It differs from CRC-32C.
 uint32_t crc32_of(std::span<const std::byte> bytes);
