@@ -36,40 +36,6 @@ int largest_difference(const Image& a, const Image& b) {
   return most;
 }
 
-// Every kind of file that is decoded, of an image whose sides are no multiples of a block.
-std::vector<std::pair<std::string, File>> all_kinds(int64_t height = 75, int64_t width = 93) {
-  const Image rgb = painted(height, width), grey = painted(height, width, 1);
-  const Image four = painted(height, width, 4), two = painted(height, width, 2);
-  return {
-      {"jpeg 4:2:0", encoded_jpeg(rgb)},
-      {"jpeg 4:2:2", encoded_jpeg(rgb, {.across = 2, .down = 1})},
-      {"jpeg 4:4:0", encoded_jpeg(rgb, {.across = 1, .down = 2})},
-      {"jpeg 4:4:4", encoded_jpeg(rgb, {.across = 1, .down = 1})},
-      {"jpeg 4:1:1", encoded_jpeg(rgb, {.across = 4, .down = 1})},
-      {"jpeg progressive", encoded_jpeg(rgb, {.progressive = true})},
-      {"jpeg with restarts", encoded_jpeg(rgb, {.restart_rows = 1})},
-      {"jpeg of RGB", encoded_jpeg(rgb, {.across = 1, .down = 1, .space = JCS_RGB})},
-      {"jpeg grey", encoded_jpeg(grey)},
-      {"jpeg CMYK", encoded_jpeg(four, {.space = JCS_CMYK})},
-      {"jpeg YCCK", encoded_jpeg(four, {.space = JCS_YCCK})},
-      {"png", encoded_png(rgb)},
-      {"png interlaced", encoded_png(rgb, {.interlaced = true})},
-      {"png 16 bit", encoded_png(rgb, {.bits = 16})},
-      {"png grey", encoded_png(grey)},
-      {"png grey 2 bit", encoded_png(grey, {.bits = 2})},
-      {"png grey 16 bit", encoded_png(grey, {.bits = 16})},
-      {"png grey and alpha", encoded_png(two)},
-      {"png alpha", encoded_png(four)},
-      {"png palette", encoded_png(grey, {.palette = true})},
-      {"png palette 4 bit interlaced",
-       encoded_png(grey, {.bits = 4, .interlaced = true, .palette = true})},
-      {"webp", encoded_webp(rgb, false)},
-      {"webp lossless", encoded_webp(rgb, true)},
-      {"webp alpha", encoded_webp(four, false)},
-      {"webp lossless alpha", encoded_webp(four, true)},
-  };
-}
-
 TEST(Decode, GivesTheBytesOfLosslessFiles) {
   const Image rgb = painted(31, 45), grey = painted(31, 45, 1), four = painted(31, 45, 4);
   for (const File& file : {encoded_png(rgb), encoded_png(rgb, {.interlaced = true}),
@@ -201,28 +167,6 @@ TEST(Decode, MissesChunksBehindThePixelsOfAWebp) {
   // The header says that 256 more bytes follow.
   file[5] = static_cast<std::byte>(std::to_integer<int>(file[5]) + 1);
   EXPECT_NE(refused(ErrorCode::corrupt, file).find("cut off"), std::string::npos);
-}
-
-TEST(Decode, SurvivesFlippedBits) {
-  uint32_t state = 7;
-  const auto next = [&] { return state = state * 1664525 + 1013904223, state >> 8; };
-  for (const auto& [name, file] : all_kinds(24, 40)) {
-    const Image good = decoded(file);
-    for (int i = 0; i < 150; ++i) {
-      File flipped = file;
-      for (uint32_t flips = next() % 3 + 1; flips > 0; --flips)
-        flipped[next() % flipped.size()] ^= static_cast<std::byte>(1U << next() % 8);
-      Image image;
-      try {
-        decode(flipped, 3, {.pixels = 1 << 16}, image, {});
-        EXPECT_EQ(image.pixels.size(),
-                  static_cast<size_t>(image.height * image.width * image.channels));
-      } catch (const Error&) {
-      }
-    }
-    // The thread's decoder has forgotten the damaged files.
-    EXPECT_EQ(largest_difference(decoded(file), good), 0) << name;
-  }
 }
 
 TEST(Decode, TakesNoTablesOfAnEarlierFile) {

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 // Need <cstdio>.
@@ -152,6 +153,41 @@ inline File encoded_webp(const Image& image, bool lossless, float quality = 85) 
   File file(begin, begin + size);
   WebPFree(bytes);
   return file;
+}
+
+// Every kind of file that is decoded, of an image whose sides are no multiples of a block.
+inline std::vector<std::pair<std::string, File>> all_kinds(int64_t height = 75,
+                                                           int64_t width = 93) {
+  const Image rgb = painted(height, width), grey = painted(height, width, 1);
+  const Image four = painted(height, width, 4), two = painted(height, width, 2);
+  return {
+      {"jpeg 4:2:0", encoded_jpeg(rgb)},
+      {"jpeg 4:2:2", encoded_jpeg(rgb, {.across = 2, .down = 1})},
+      {"jpeg 4:4:0", encoded_jpeg(rgb, {.across = 1, .down = 2})},
+      {"jpeg 4:4:4", encoded_jpeg(rgb, {.across = 1, .down = 1})},
+      {"jpeg 4:1:1", encoded_jpeg(rgb, {.across = 4, .down = 1})},
+      {"jpeg progressive", encoded_jpeg(rgb, {.progressive = true})},
+      {"jpeg with restarts", encoded_jpeg(rgb, {.restart_rows = 1})},
+      {"jpeg of RGB", encoded_jpeg(rgb, {.across = 1, .down = 1, .space = JCS_RGB})},
+      {"jpeg grey", encoded_jpeg(grey)},
+      {"jpeg CMYK", encoded_jpeg(four, {.space = JCS_CMYK})},
+      {"jpeg YCCK", encoded_jpeg(four, {.space = JCS_YCCK})},
+      {"png", encoded_png(rgb)},
+      {"png interlaced", encoded_png(rgb, {.interlaced = true})},
+      {"png 16 bit", encoded_png(rgb, {.bits = 16})},
+      {"png grey", encoded_png(grey)},
+      {"png grey 2 bit", encoded_png(grey, {.bits = 2})},
+      {"png grey 16 bit", encoded_png(grey, {.bits = 16})},
+      {"png grey and alpha", encoded_png(two)},
+      {"png alpha", encoded_png(four)},
+      {"png palette", encoded_png(grey, {.palette = true})},
+      {"png palette 4 bit interlaced",
+       encoded_png(grey, {.bits = 4, .interlaced = true, .palette = true})},
+      {"webp", encoded_webp(rgb, false)},
+      {"webp lossless", encoded_webp(rgb, true)},
+      {"webp alpha", encoded_webp(four, false)},
+      {"webp lossless alpha", encoded_webp(four, true)},
+  };
 }
 
 }  // namespace trireme::images

@@ -79,9 +79,16 @@ inline std::shared_ptr<const Reader> open_path(const std::filesystem::path& path
   return open_records(options);
 }
 
-// Opens a file that was damaged and reads all of it. Errors that say so are right; anything else,
-// such as a crash, a hang or an exception of another type, fails the test.
-void read_damaged(const OpenOptions& options);
+// The results of reading a damaged file.
+struct DamagedReads {
+  int64_t size = 0;  // The records that it claims.
+  int records = 0, errors = 0;
+};
+
+// Opens a file that was damaged, reads its first records and its last one, and asks for all that a
+// reader knows. Errors that say so are right; anything else, such as a crash, a hang, an exception
+// of another type, or a field whose bytes do not fit its shape, fails the test.
+DamagedReads read_damaged(const OpenOptions& options);
 
 // Writes `content` cut at every byte, and with random bytes changed, under the name, and reads
 // each of these files.

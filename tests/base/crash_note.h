@@ -1,0 +1,68 @@
+// Says at a crash what the process was doing, so that it can be done again.
+#pragma once
+#include <unistd.h>
+#include <algorithm>
+#include <array>
+#include <csignal>
+#include <cstring>
+#include <string_view>
+
+// Sanitizers have it.
+extern "C" [[gnu::weak]] void __sanitizer_set_death_callback(void (*)());
+
+namespace trireme {
+
+// The text is printed if the process crashes while the object lives, of which there is one at a
+// time.
+class CrashNote {
+ public:
+  explicit CrashNote(std::string_view text) {
+    static const bool is_installed = [] {
+      for (size_t i = 0; i < kSignals.size(); ++i)
+        before()[i] = std::signal(kSignals[i], on_signal);
+      if (__sanitizer_set_death_callback) __sanitizer_set_death_callback(print);
+      return true;
+    }();
+    static_cast<void>(is_installed);
+    std::copy_n(text.begin(), std::min(text.size(), kMostBytes), note().begin());
+    bytes() = std::min(text.size(), kMostBytes);
+  }
+  ~CrashNote() { bytes() = 0; }
+  CrashNote(const CrashNote&) = delete;
+
+ private:
+  using Handler = void (*)(int);
+  static constexpr size_t kMostBytes = 256;
+  // Maps of files have a handler of SIGBUS.
+  static constexpr std::array<int, 4> kSignals{SIGSEGV, SIGABRT, SIGFPE, SIGILL};
+
+  static std::array<char, kMostBytes>& note() {
+    static std::array<char, kMostBytes> text{};
+    return text;
+  }
+  static volatile size_t& bytes() {
+    static volatile size_t count = 0;
+    return count;
+  }
+  static std::array<Handler, kSignals.size()>& before() {
+    static std::array<Handler, kSignals.size()> handlers{};
+    return handlers;
+  }
+
+  static void print() {
+    if (bytes() == 0) return;
+    constexpr std::string_view kBefore = "the process crashed at: ";
+    static_cast<void>(!::write(STDERR_FILENO, kBefore.data(), kBefore.size()));
+    static_cast<void>(!::write(STDERR_FILENO, note().data(), bytes()));
+    static_cast<void>(!::write(STDERR_FILENO, "\n", 1));
+    bytes() = 0;
+  }
+  // The signal comes again when the handler returns, and then finds the handler from before.
+  static void on_signal(int signal) {
+    print();
+    for (size_t i = 0; i < kSignals.size(); ++i)
+      if (kSignals[i] == signal) std::signal(signal, before()[i]);
+  }
+};
+
+}  // namespace trireme
