@@ -71,6 +71,16 @@ TEST(Loader, KeepsTheSourcesOrderWithoutShuffle) {
   EXPECT_EQ(next_epoch(loader), all(10));
 }
 
+TEST(Loader, CountsTheBytesOfASourceWithoutStages) {
+  Loader loader(numbered(10), {.batch = 4, .threads = 0});
+  loader.next(), loader.next();
+  const std::vector<data::StageUse> stages = loader.stage_use();
+  ASSERT_EQ(stages.size(), 1u);
+  EXPECT_EQ(stages[0].name, "load");
+  EXPECT_EQ(stages[0].samples, 8);
+  EXPECT_EQ(stages[0].bytes, 8 * (2 * 3 * 4 + 8));
+}
+
 TEST(Loader, GivesAnyNumberOfReplicasSharesOfTheSameGlobalBatch) {
   constexpr int64_t kBatch = 8;
   for (const int world_size : {1, 2, 3, 4, 5}) {

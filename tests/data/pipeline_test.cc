@@ -8,6 +8,8 @@
 #include <trireme/data/loader.h>
 #include <trireme/data/pipeline/functions.h>
 #include <trireme/data/pipeline/pipeline_source.h>
+#include <algorithm>
+#include <numeric>
 
 #include "../base/expect_error.h"
 #include "data_files.h"
@@ -231,6 +233,76 @@ TEST(Pipeline, ACacheStandsWhereItsSamplesFit) {
   };
   EXPECT_EQ(place_with(1 << 20), "memory");
   EXPECT_EQ(place_with(2000), is_in_memory(folder.path()) ? "memory" : "disk");
+}
+
+StageUse use_of(const std::vector<StageUse>& all, const std::string& name) {
+  const auto found = std::ranges::find(all, name, &StageUse::name);
+  return found == all.end() ? StageUse{"no " + name, -1, -1, -1} : *found;
+}
+
+// Each 16th sample of a thread is measured, and these numbers of samples are multiples of it.
+TEST(Pipeline, CountsTheBytesThatEachStageGives) {
+  const auto source =
+      images_through("decode | resize(8:6) | cache | random_crop(4) | flip | normalise", 32, 16);
+  std::vector<int64_t> samples(32);
+  std::iota(samples.begin(), samples.end(), 0);
+  const Draws all(samples);
+  source->get_batch(all);
+  source->get_batch(all);
+  const std::vector<StageUse> stages = source->stage_use();
+  const auto expect_use = [&](const std::string& name, int64_t count, int64_t each) {
+    EXPECT_EQ(use_of(stages, name).samples, count) << name;
+    EXPECT_EQ(use_of(stages, name).bytes, count * each) << name;
+  };
+  expect_use("read", 32, 3 * 16 * 16 + 8);
+  expect_use("decode", 32, 3 * 16 * 16);
+  expect_use("resize", 32, 3 * 8 * 6);
+  expect_use("cache", 32, 3 * 8 * 6);
+  expect_use("random_crop", 64, 3 * 4 * 4);
+  expect_use("flip", 64, 3 * 4 * 4);
+  expect_use("normalise", 64, 3 * 4 * 4 * 4);
+}
+
+TEST(Pipeline, CountsTheBytesOfTensorsThatAFilterKeeps) {
+  register_filter("labels below 5",
+                  [](const Example& one) { return one.target.item<int64_t>() < 5; });
+  const auto source = images_through("normalise | filter(labels below 5)", 32);
+  // A batch of one sample 16 times: it does not matter which one of them is measured.
+  const auto bytes_of_batch = [&](int64_t sample) {
+    std::vector<size_t> left_out;
+    const int64_t before = use_of(source->stage_use(), "filter").bytes;
+    source->get_kept(Draws(std::vector<int64_t>(16, sample)), left_out);
+    return use_of(source->stage_use(), "filter").bytes - before;
+  };
+  bytes_of_batch(17);  // The first empty batch loads a sample more, for its shape.
+  EXPECT_EQ(bytes_of_batch(11), 16 * (3 * 4 * 4 * 4 + 8));
+  EXPECT_EQ(bytes_of_batch(17), 0);
+}
+
+TEST(Pipeline, CountsTheSamplesThatACacheHas) {
+  const auto source = images_through("decode | cache | flip | normalise", 20);
+  const auto counts = [&] {
+    const CacheUse use = source->cache_use().value();
+    return std::pair(use.hits, use.misses);
+  };
+  EXPECT_EQ(counts(), std::pair(int64_t{0}, int64_t{0}));
+  source->get_batch({0, 1, 2, 3, 4, 5, 6});
+  EXPECT_EQ(counts(), std::pair(int64_t{0}, int64_t{7}));
+  source->get_batch({4, 5, 6, 7, 8});
+  EXPECT_EQ(counts(), std::pair(int64_t{3}, int64_t{9}));
+  source->get(Draw(8));
+  EXPECT_EQ(counts(), std::pair(int64_t{4}, int64_t{9}));
+}
+
+TEST(Pipeline, CountsTheSamplesOfACacheAlsoIfABatchFails) {
+  auto reader = std::make_shared<MadeImages>(10, 4, 4);
+  reader->damaged = {3};
+  const auto source =
+      make_pipeline(reader, {.stages = parse_stages("data.stages", "decode | cache | normalise")});
+  message_of(ErrorCode::corrupt, [&] { source->get_batch({1, 2, 3, 4}); });
+  EXPECT_EQ(source->cache_use()->misses, 3);
+  source->get_batch({1, 2});
+  EXPECT_EQ(source->cache_use()->hits, 2);
 }
 
 TEST(Pipeline, KnowsWhatACacheWouldTake) {

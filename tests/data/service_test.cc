@@ -22,6 +22,7 @@ TEST(DataService, ServedSamplesAreThoseThatTheWorkerWouldMake) {
   EXPECT_EQ(source->served()->served, 24);
   EXPECT_EQ(source->served()->made_here, 0);
   EXPECT_EQ(source->stage_use().back().name, "service");
+  EXPECT_EQ(source->stage_use().back().bytes, 24 * (3 * 12 * 12 * 4 + 8));
   EXPECT_FALSE(plain->served());
 }
 

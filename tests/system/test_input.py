@@ -107,6 +107,28 @@ train: {{epochs: 6, dtype: float64}}
                 self.assertGreater(stages["cache"]["samples"], 0)
         self.assertEqual(len(list((self.folder / "cache").glob("*.cache"))), 1)
 
+    def test_the_report_counts_bytes_and_what_a_cache_has(self):
+        # Without threads no batch is loaded ahead, so the numbers are those of the steps.
+        words = ["--set", "data.stages=decode | resize(24:24) | cache | random_crop(16) | flip | "
+                 "normalise(0.5, 0.25)", "--set", "data.threads=0", "--set",
+                 "train.evaluate_every=0"]
+        # Every 16th sample is measured: one in each of three steps.
+        few = self.fit(*words, "--set", "train.steps=3", name="few")["input"]
+        stages = {stage["name"]: stage for stage in few["stages"]}
+        for name, size in {"resize": 3 * 24 * 24, "random_crop": 3 * 16 * 16,
+                           "normalise": 3 * 16 * 16 * 4}.items():
+            self.assertEqual((stages[name]["samples"], stages[name]["bytes"]), (48, 48 * size),
+                             name)
+        self.assertGreater(stages["read"]["bytes"], 0)
+        self.assertEqual((few["cache"]["hits"], few["cache"]["misses"]), (0, 48))
+        for stage in stages.values():  # One rank loads by itself.
+            self.assertEqual(stage["threads"], stage["busy_share"])
+        for workers in (1, 2):
+            cache = self.fit(*words, "--set", "train.epochs=2", "--workers", workers,
+                             name=f"{workers}")["input"]["cache"]
+            # 18 of the 72 images are held out.
+            self.assertEqual((cache["hits"], cache["misses"]), (54, 54))
+
     def cache_command(self, *words):
         code, out, err = self.run_to_end(TRIREME, "data", "cache", "--cache-dir",
                                          self.folder / "cache", "--json", *words)
@@ -273,6 +295,9 @@ train: {{epochs: 6, dtype: float64}}
         self.assertTrue(figures["tuned"]["threads"])
         self.assertGreaterEqual(figures["threads"], 1)
         self.assertIn(f"data.threads={figures['threads']}", figures["tuned"]["to_freeze"])
+        # Threads go on counting while the numbers are read.
+        row, size = figures["stages"][-1], 3 * 16 * 16 * 4
+        self.assertAlmostEqual(row["bytes"] / row["samples"], size, delta=size / 20)
 
     def test_the_example_takes_these_images(self):
         example = ROOT / "examples" / "images.yaml"

@@ -5,6 +5,8 @@
 #include <trireme/comm/lone_rank.h>
 #include <string>
 
+#include "../comm/ranks.h"
+
 namespace trireme::input_report_test {
 namespace {
 
@@ -67,6 +69,36 @@ TEST(InputReport, SaysIfACacheIsFull) {
   input.cache = data::CacheUse{"memory", 100, 90, 7, true};
   EXPECT_THAT(line(input), HasSubstr("a larger data.cache_bytes, because 90 B hold 7 samples"));
   EXPECT_EQ(report(input).at("cache").at("samples"), 7);
+}
+
+TEST(InputReport, HasThreadsAndBytesOfEachStage) {
+  InputOfRank input = slow_input();
+  input.stages[0].bytes = 3000, input.stages[1].bytes = 76'800;
+  const Json stages = report(input).at("stages");
+  EXPECT_EQ(stages.at(0).at("bytes"), 3000);
+  EXPECT_EQ(stages.at(1).at("bytes"), 76'800);
+  EXPECT_DOUBLE_EQ(stages.at(0).at("threads").get<double>(), 0.1);
+  EXPECT_DOUBLE_EQ(stages.at(1).at("threads").get<double>(), 1.8);
+  input.tuning = {.setting = {0, 0}};  // The rank loads by itself.
+  EXPECT_DOUBLE_EQ(report(input).at("stages").at(0).at("threads").get<double>(), 0.1);
+}
+
+// Ranks 0 and 1 are replicas of one process, and rank 2 is another process.
+TEST(InputReport, AddsUpProcesses) {
+  tests::on_ranks(tests::thread_groups(3), [](Group& group) {
+    InputOfRank input = slow_input();
+    input.stages[0].bytes = 1000;
+    input.cache = data::CacheUse{"memory", 100, 90, 7, false, 40, 9};
+    input.counts_process = group.rank() != 1;
+    const Json all = report_of_input(input, group);
+    const Json& read = all.at("stages").at(0);
+    EXPECT_EQ(read.at("bytes"), 2000);
+    EXPECT_EQ(read.at("samples"), 200);
+    EXPECT_NEAR(read.at("threads").get<double>(), 0.2, 1e-12);  // Of six threads in 10 s.
+    EXPECT_EQ(all.at("cache").at("hits"), 80);
+    EXPECT_EQ(all.at("cache").at("misses"), 18);
+    EXPECT_EQ(all.at("cache").at("samples"), 7);  // The cache of the host.
+  });
 }
 
 }  // namespace

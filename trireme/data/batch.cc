@@ -45,10 +45,19 @@ Batch Batch::on(at::Device device) const {
   return there;
 }
 
-int64_t bytes_of(const Batch& batch) {
-  size_t bytes = batch.data.nbytes() + batch.target.nbytes();
-  for (const auto& [name, tensor] : batch.more) bytes += tensor.nbytes();
+namespace {
+
+template <typename Samples>
+int64_t bytes_of_tensors(const Samples& samples) {
+  size_t bytes = samples.data.nbytes() + samples.target.nbytes();
+  for (const auto& [name, tensor] : samples.more) bytes += tensor.nbytes();
   return static_cast<int64_t>(bytes);
 }
+
+}  // namespace
+
+int64_t bytes_of(const Batch& batch) { return bytes_of_tensors(batch); }
+
+int64_t bytes_of(const Example& example) { return bytes_of_tensors(example); }
 
 }  // namespace trireme

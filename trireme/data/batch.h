@@ -52,5 +52,6 @@ struct Batch {
 
 // The memory of its tensors.
 int64_t bytes_of(const Batch& batch);
+int64_t bytes_of(const Example& example);
 
 }  // namespace trireme

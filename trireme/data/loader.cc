@@ -86,7 +86,7 @@ struct Assigned {
 
 // The work of the source, over all threads.
 struct LoadTime {
-  std::atomic<int64_t> nanoseconds{0}, computing{0}, samples{0}, batches{0};
+  std::atomic<int64_t> nanoseconds{0}, computing{0}, samples{0}, batches{0}, bytes{0};
 
   data::LoadTotals totals() const {
     return {static_cast<double>(nanoseconds) * 1e-9, static_cast<double>(computing) * 1e-9,
@@ -166,6 +166,7 @@ Batch load(const Source& source, const LoaderOptions& options, uint64_t seed, As
   time.nanoseconds += (std::chrono::steady_clock::now() - begin).count();
   time.computing += nanoseconds_of_computing() - computed;
   time.samples += static_cast<int64_t>(asked.size());
+  time.bytes += bytes_of(rows);
   ++time.batches;
   return std::move(batch);
 }
@@ -428,8 +429,8 @@ double Loader::seconds_waited() const { return impl_->waited; }
 std::vector<data::StageUse> Loader::stage_use() const {
   std::vector<data::StageUse> use = impl_->source->stage_use();
   if (use.empty())
-    use.push_back(
-        {"load", static_cast<double>(impl_->time->nanoseconds) * 1e-9, impl_->time->samples});
+    use.push_back({"load", static_cast<double>(impl_->time->nanoseconds) * 1e-9,
+                   impl_->time->samples, impl_->time->bytes});
   return use;
 }
 

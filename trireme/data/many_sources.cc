@@ -51,6 +51,7 @@ std::vector<data::StageUse> ManySources::stage_use() const {
       } else {
         found->seconds += use.seconds;
         found->samples += use.samples;
+        found->bytes += use.bytes;
       }
     }
   return all;
@@ -68,6 +69,8 @@ std::optional<data::CacheUse> ManySources::cache_use() const {
       all->bytes += one->bytes;
       all->samples += one->samples;
       all->is_full = all->is_full || one->is_full;
+      all->hits += one->hits;
+      all->misses += one->misses;
     }
   }
   return all;

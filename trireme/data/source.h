@@ -21,12 +21,15 @@ struct StageUse {
   std::string name;
   double seconds = 0;  // Over all threads.
   int64_t samples = 0;
+  int64_t bytes = 0;  // That it gave to the next stage.
 };
 // The stage cache of a source, as all processes of the host use it.
 struct CacheUse {
   std::string place;  // memory, disk
   int64_t limit = 0, bytes = 0, samples = 0;
   bool is_full = false;  // Some sample did not fit.
+  // The samples that this process looked for and found, and those that were not there.
+  int64_t hits = 0, misses = 0;
 };
 // A stage cache that a source does not have.
 struct CacheAdvice {

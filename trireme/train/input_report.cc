@@ -13,22 +13,32 @@ namespace {
 
 constexpr double kWorthALine = 0.01, kWorthAdvice = 0.02, kBusy = 0.8, kWorthACache = 0.3;
 
-Json stage_json(const data::StageUse& stage, double thread_seconds) {
+// The threads of all ranks that loaded, as a mean over the steps, and the seconds that they had.
+struct LoadingThreads {
+  double mean = 0, seconds = 0;
+};
+
+Json stage_json(const data::StageUse& stage, const LoadingThreads& threads) {
   const double per_sample =
       stage.samples > 0 ? stage.seconds * 1e3 / static_cast<double>(stage.samples) : 0;
+  const double busy = threads.seconds > 0 ? std::min(1.0, stage.seconds / threads.seconds) : 0;
   return {{"name", stage.name},
           {"samples", stage.samples},
           {"seconds", stage.seconds},
           {"ms_per_sample", per_sample},
-          {"busy_share", thread_seconds > 0 ? std::min(1.0, stage.seconds / thread_seconds) : 0}};
+          {"bytes", stage.bytes},
+          {"busy_share", busy},
+          {"threads", busy * threads.mean}};
 }
 
-Json cache_json(const data::CacheUse& cache) {
+Json cache_json(const data::CacheUse& cache, int64_t hits, int64_t misses) {
   return {{"place", cache.place},
           {"bytes", cache.bytes},
           {"limit", cache.limit},
           {"samples", cache.samples},
-          {"full", cache.is_full}};
+          {"full", cache.is_full},
+          {"hits", hits},
+          {"misses", misses}};
 }
 
 // A cache that saves only a small part of the work is no advice.
@@ -65,35 +75,43 @@ std::string way_by_threads(const Json& input, double busy) {
 }  // namespace
 
 Json report_of_input(const InputOfRank& own, Group& group) {
-  // Numbers of each rank, and sums over processes.
-  constexpr int64_t kOfRank = 5;
+  // Numbers of each rank, and sums over processes: those of each stage, and five others.
+  constexpr int64_t kOfRank = 5, kOfStage = 3;
   const auto ranks = static_cast<int64_t>(group.size());
   int64_t stages = std::ssize(own.stages);
   at::Tensor most = at::zeros({1}, at::kLong);
   *most.mutable_data_ptr<int64_t>() = stages;
   group.all_reduce(most, ReduceOp::max);
   stages = *most.const_data_ptr<int64_t>();
-  const at::Tensor all = at::zeros({ranks * kOfRank + 2 * stages + 3}, at::kDouble);
+  const at::Tensor all = at::zeros({ranks * kOfRank + kOfStage * stages + 5}, at::kDouble);
   auto* const numbers = all.mutable_data_ptr<double>();
   double* const mine = numbers + group.rank() * kOfRank;
   mine[0] = own.waited, mine[1] = own.step_seconds, mine[2] = own.tuning.setting.threads;
   mine[3] = own.tuning.setting.ahead, mine[4] = own.tuning.mean_threads;
   double* const sums = numbers + ranks * kOfRank;
   for (size_t i = 0; i < own.stages.size() && own.counts_process; ++i) {
-    sums[2 * i] = own.stages[i].seconds;
-    sums[2 * i + 1] = static_cast<double>(own.stages[i].samples);
+    double* const of_stage = sums + kOfStage * static_cast<int64_t>(i);
+    of_stage[0] = own.stages[i].seconds;
+    of_stage[1] = static_cast<double>(own.stages[i].samples);
+    of_stage[2] = static_cast<double>(own.stages[i].bytes);
   }
-  sums[2 * stages] = own.counts_process ? static_cast<double>(own.skipped) : 0;
+  double* const others = sums + kOfStage * stages;
+  others[0] = own.counts_process ? static_cast<double>(own.skipped) : 0;
   if (own.counts_process && own.served) {
-    sums[2 * stages + 1] = static_cast<double>(own.served->served);
-    sums[2 * stages + 2] = static_cast<double>(own.served->made_here);
+    others[1] = static_cast<double>(own.served->served);
+    others[2] = static_cast<double>(own.served->made_here);
+  }
+  if (own.counts_process && own.cache) {
+    others[3] = static_cast<double>(own.cache->hits);
+    others[4] = static_cast<double>(own.cache->misses);
   }
   group.all_reduce(all);
 
   Json input{{"waited_share", 0}, {"waited_share_of_rank", Json::array()},
              {"threads", 0},      {"threads_of_rank", Json::array()},
              {"prefetch", 0},     {"prefetch_of_rank", Json::array()}};
-  double largest = 0, thread_seconds = 0;
+  double largest = 0;
+  LoadingThreads loading;
   data::LoaderSetting found;
   int64_t threads = 0;
   for (int64_t rank = 0; rank < ranks; ++rank) {
@@ -108,7 +126,9 @@ Json report_of_input(const InputOfRank& own, Group& group) {
     found.threads = rank == 0 ? setting.threads : std::max(found.threads, setting.threads);
     found.ahead = rank == 0 ? setting.ahead : std::max(found.ahead, setting.ahead);
     // Without threads the ranks load by themselves.
-    thread_seconds += of_rank[1] * (setting.threads > 0 ? of_rank[4] : 1);
+    const double mean = setting.threads > 0 ? of_rank[4] : 1;
+    loading.mean += mean;
+    loading.seconds += of_rank[1] * mean;
   }
   input["waited_share"] = largest;
   input["threads"] = threads;
@@ -118,23 +138,26 @@ Json report_of_input(const InputOfRank& own, Group& group) {
                     {"settled", own.tuning.is_settled},
                     {"reason", data::to_string(own.tuning.reason)},
                     {"to_freeze", settings_of(found)}};
-  input["skipped"] = std::llround(sums[2 * stages]);
+  input["skipped"] = std::llround(others[0]);
   if (own.served) {
-    input["served"] = std::llround(sums[2 * stages + 1]);
-    input["made_here"] = std::llround(sums[2 * stages + 2]);
+    input["served"] = std::llround(others[1]);
+    input["made_here"] = std::llround(others[2]);
   }
   input["stages"] = Json::array();
   input["slowest_stage"] = nullptr;
   double slowest = 0;
   for (int64_t i = 0; i < stages && i < std::ssize(own.stages); ++i) {
-    const data::StageUse stage{own.stages[static_cast<size_t>(i)].name, sums[2 * i],
-                               std::llround(sums[2 * i + 1])};
-    input["stages"].push_back(stage_json(stage, thread_seconds));
+    const double* const of_stage = sums + kOfStage * i;
+    const data::StageUse stage{own.stages[static_cast<size_t>(i)].name, of_stage[0],
+                               std::llround(of_stage[1]), std::llround(of_stage[2])};
+    input["stages"].push_back(stage_json(stage, loading));
     if (stage.seconds <= slowest) continue;
     slowest = stage.seconds;
     input["slowest_stage"] = stage.name;
   }
-  input["cache"] = own.cache ? cache_json(*own.cache) : Json();
+  input["cache"] = nullptr;
+  if (own.cache)
+    input["cache"] = cache_json(*own.cache, std::llround(others[3]), std::llround(others[4]));
   input["cache_advice"] = nullptr;
   if (largest >= kWorthAdvice && group.rank() == 0 && own.advice)
     if (const auto advice = own.advice())

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <trireme/base/error.h>
+#include <trireme/base/units.h>
 #include <trireme/cli/bench_arguments.h>
 #include <trireme/data/loader.h>
 #include <trireme/data/source_makers.h>
@@ -74,13 +75,16 @@ Json json_of(const InputFigures& figures, const LoaderOptions& options, const So
              {"bytes", use->bytes},
              {"limit", use->limit},
              {"samples", use->samples},
-             {"full", use->is_full}};
+             {"full", use->is_full},
+             {"hits", use->hits},
+             {"misses", use->misses}};
   Json stages = Json::array();
-  for (const auto& [name, seconds, samples] : figures.stages)
+  for (const auto& [name, seconds, samples, bytes] : figures.stages)
     stages.push_back(
         {{"name", name},
          {"samples", samples},
          {"seconds", seconds},
+         {"bytes", bytes},
          {"ms_per_sample", samples > 0 ? seconds * 1e3 / static_cast<double>(samples) : 0.0}});
   return {{"samples_per_second", static_cast<double>(figures.samples) / figures.seconds},
           {"bytes_per_second", static_cast<double>(figures.bytes) / figures.seconds},
@@ -112,8 +116,10 @@ void print_input(const Json& figures) {
     fmt::print("  tuned in {:.1f} s; to keep it: {}\n", tuned["seconds"].get<double>(),
                tuned["to_freeze"].get<std::string>());
   for (const Json& stage : figures["stages"])
-    fmt::print("  {:<28} {:>10.4f} ms a sample\n", stage["name"].get<std::string>(),
-               stage["ms_per_sample"].get<double>());
+    fmt::print("  {:<28} {:>10.4f} ms {:>10} a sample\n", stage["name"].get<std::string>(),
+               stage["ms_per_sample"].get<double>(),
+               format_bytes(stage["bytes"].get<int64_t>() /
+                            std::max<int64_t>(1, stage["samples"].get<int64_t>())));
   if (const auto left_out = figures["left_out"].get<int64_t>(); left_out > 0)
     fmt::print("  {} samples were left out\n", left_out);
 }

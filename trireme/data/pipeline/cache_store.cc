@@ -227,7 +227,6 @@ bool CacheStore::find(int64_t index, int64_t stamp, CachedSample& sample) const 
             entry.channels,
             {content, static_cast<size_t>(pixels)},
             {content + pixels, entry.target_bytes}};
-  hits_.fetch_add(1, std::memory_order_relaxed);
   return true;
 }
 

@@ -49,11 +49,10 @@ class CacheStore {
   // Adds the sample, unless it is there or does not fit.
   void add(int64_t index, int64_t stamp, const CachedSample& sample);
 
-  int64_t stored() const;                 // Samples, by all processes.
-  int64_t bytes() const;                  // In use, by all processes.
-  bool is_full() const;                   // Some sample did not fit.
-  int64_t limit() const;                  // The most that bytes() may become.
-  int64_t hits() const { return hits_; }  // In this process.
+  int64_t stored() const;  // Samples, by all processes.
+  int64_t bytes() const;   // In use, by all processes.
+  bool is_full() const;    // Some sample did not fit.
+  int64_t limit() const;   // The most that bytes() may become.
 
  private:
   struct EntryHead;
@@ -72,7 +71,6 @@ class CacheStore {
   const std::shared_ptr<CacheBudget> budget_;  // Null for a file.
   const bool is_file_;
   const int64_t samples_;
-  mutable std::atomic<int64_t> hits_{0};
 };
 
 }  // namespace trireme::data

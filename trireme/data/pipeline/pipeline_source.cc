@@ -106,7 +106,7 @@ class PipelineSource : public Source {
     std::vector<StageUse> use;
     for (const auto& meter : program_.meters())
       use.push_back({meter->name, static_cast<double>(meter->nanoseconds.load()) * 1e-9,
-                     meter->samples.load()});
+                     meter->samples.load(), meter->bytes.load()});
     return use;
   }
   int64_t bad_records() const override {
@@ -144,8 +144,10 @@ class PipelineSource : public Source {
   // `seed`, if given, is that of the only sample.
   Example load(const Draws& draws, const uint64_t* seed, std::vector<size_t>& left_out) const {
     std::unique_ptr<Sample> sample = pool_.take();
-    const std::shared_ptr<void> at_the_end(nullptr,
-                                           [&](void*) { pool_.give_back(std::move(sample)); });
+    const std::shared_ptr<void> at_the_end(nullptr, [&](void*) {
+      if (cache_) cache_->count(std::exchange(sample->lookups, {}));
+      pool_.give_back(std::move(sample));
+    });
     Example batch = goes_alone() ? stacked(draws, seed, *sample, left_out)
                                  : in_rows(draws, seed, *sample, left_out);
     return batch.data.defined() ? batch : none_like(*sample);
@@ -230,11 +232,11 @@ class PipelineSource : public Source {
     const int64_t record = record_of(sample.draw.index);
     try {
       if (cache_ && cache_->restore(record, sample)) {
-        timer.spent_in(program_.caching());
+        timer.spent_in(program_.caching(), [&] { return sample.bytes_of_image(); });
       } else {
         reader_->read(record, sample.record);
         program_.check_record(sample.record);
-        timer.spent_in(program_.reading());
+        timer.spent_in(program_.reading(), [&] { return sample.bytes_of_record(); });
         program_.make_image(sample, timer);
         if (cache_) cache_->keep(record, sample);
       }

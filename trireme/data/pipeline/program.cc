@@ -138,7 +138,7 @@ void Program::run_image_steps(Sample& sample, StageTimer& timer, size_t first, s
   for (size_t i = first; i < last; ++i) {
     const auto& [run, key, meter] = image_steps_[i];
     run(sample, mix64(sample.draw.seed, key));
-    timer.spent_in(*meter);
+    timer.spent_in(*meter, [&] { return sample.bytes_of_image(); });
   }
 }
 
@@ -189,7 +189,13 @@ void Program::write_row(const Sample& sample, void* row, StageTimer& timer) cons
     }
   }
   if (erase_) erase_part(sample, static_cast<float*>(row));
-  timer.spent_in(*writing_);
+  timer.spent_in(*writing_, [&] { return bytes_of_row(sample); });
+}
+
+int64_t Program::bytes_of_row(const Sample& sample) const {
+  auto bytes = static_cast<int64_t>(c10::elementSize(row_type()));
+  for (const int64_t size : row_shape(sample)) bytes *= size;
+  return bytes;
 }
 
 void Program::write_image(const Sample& sample, float* out) const {
@@ -277,7 +283,7 @@ void Program::write_target(const Sample& sample, void* target) const {
 bool Program::run_tensor_steps(Sample& sample, StageTimer& timer) const {
   for (const auto& [run, key, meter] : tensor_steps_) {
     const bool is_kept = run(sample, mix64(sample.draw.seed, key));
-    timer.spent_in(*meter);
+    timer.spent_in(*meter, [&] { return is_kept ? trireme::bytes_of(sample.example) : 0; });
     if (!is_kept) return false;
   }
   return true;

@@ -83,6 +83,7 @@ class Program {
   void write_image(const Sample& sample, float* out) const;
   static void write_plain(const Sample& sample, float* out);
   void erase_part(const Sample& sample, float* row) const;
+  int64_t bytes_of_row(const Sample& sample) const;
 
   FieldChoice fields_;
   std::vector<std::unique_ptr<StageMeter>> meters_;

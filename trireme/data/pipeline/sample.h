@@ -10,6 +10,11 @@
 
 namespace trireme::data {
 
+// The samples that a thread looked for in a cache.
+struct CacheLookups {
+  int64_t hits = 0, misses = 0;
+};
+
 // One thread uses it for one sample after the other, so that its memory is reused.
 struct Sample {
   Draw draw{0};
@@ -20,10 +25,17 @@ struct Sample {
   images::Image image, spare;
   bool flip_horizontally = false, flip_vertically = false;  // The row is written mirrored.
   Example example;                                          // Once it is tensors.
+  CacheLookups lookups;  // Those that SampleCache::count() does not know yet.
 
   int64_t height() const { return planes.pixels ? planes.height : image.height; }
   int64_t width() const { return planes.pixels ? planes.width : image.width; }
   int64_t channels() const { return planes.pixels ? planes.channels : image.channels; }
+  int64_t bytes_of_image() const { return height() * width() * channels(); }
+  int64_t bytes_of_record() const {
+    size_t bytes = 0;
+    for (const records::Field& field : record.fields) bytes += field.bytes.size();
+    return static_cast<int64_t>(bytes);
+  }
 };
 
 }  // namespace trireme::data

@@ -142,7 +142,11 @@ int64_t SampleCache::stamp_of(int64_t record) const {
 
 bool SampleCache::restore(int64_t record, Sample& sample) const {
   CachedSample kept;
-  if (!store().find(record, stamp_of(record), kept)) return false;
+  if (!store().find(record, stamp_of(record), kept)) {
+    ++sample.lookups.misses;
+    return false;
+  }
+  ++sample.lookups.hits;
   sample.planes = {};
   sample.flip_horizontally = sample.flip_vertically = false;
   sample.image.reshape(kept.height, kept.width, kept.channels);
@@ -160,9 +164,15 @@ void SampleCache::keep(int64_t record, Sample& sample) const {
   store().add(record, stamp_of(record), as_kept(sample, target_.name));
 }
 
+void SampleCache::count(CacheLookups lookups) const {
+  hits_.fetch_add(lookups.hits, std::memory_order_relaxed);
+  misses_.fetch_add(lookups.misses, std::memory_order_relaxed);
+}
+
 CacheUse SampleCache::use() const {
   const CacheStore& kept = store();
-  return {place_, kept.limit(), kept.bytes(), kept.stored(), kept.is_full()};
+  return {place_,         kept.limit(), kept.bytes(),  kept.stored(),
+          kept.is_full(), hits_.load(), misses_.load()};
 }
 
 std::optional<CacheAdvice> advice_of_cache(const records::Reader& reader,

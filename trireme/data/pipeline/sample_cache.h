@@ -23,9 +23,12 @@ class SampleCache {
   SampleCache(std::shared_ptr<const records::Reader> reader, const Program& program,
               const PipelineOptions& options);
 
-  // False: the record is not there. Otherwise the sample has its image and target.
+  // False: the record is not there. Otherwise the sample has its image and target. Either is noted
+  // in the sample's `lookups`.
   bool restore(int64_t record, Sample& sample) const;
   void keep(int64_t record, Sample& sample) const;
+  // Adds the look-ups of a batch to those of the process.
+  void count(CacheLookups lookups) const;
   CacheUse use() const;
 
  private:
@@ -44,6 +47,7 @@ class SampleCache {
   mutable std::once_flag opened_;
   mutable std::string place_;
   mutable std::shared_ptr<CacheStore> store_;
+  mutable std::atomic<int64_t> hits_{0}, misses_{0};
 };
 
 // The cache that these options lack (Source::cache_advice).

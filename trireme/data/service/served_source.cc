@@ -44,6 +44,7 @@ class ServedSource : public Source {
       return source_->get_kept(draws, left_out);
     }
     served_ += count;
+    served_bytes_ += bytes_of(*rows);
     if (skips_) look_at(draws, missing);
     left_out.insert(left_out.end(), missing.begin(), missing.end());
     return std::move(*rows);
@@ -51,7 +52,8 @@ class ServedSource : public Source {
 
   std::vector<StageUse> stage_use() const override {
     std::vector<StageUse> use = source_->stage_use();
-    use.push_back({"service", static_cast<double>(asked_nanoseconds_) * 1e-9, served_});
+    use.push_back(
+        {"service", static_cast<double>(asked_nanoseconds_) * 1e-9, served_, served_bytes_});
     return use;
   }
   int64_t bad_records() const override { return source_->bad_records(); }
@@ -87,6 +89,7 @@ class ServedSource : public Source {
   const std::shared_ptr<const Source> source_;
   const bool skips_;
   mutable std::atomic<int64_t> served_{0}, made_here_{0}, asked_nanoseconds_{0};
+  mutable std::atomic<int64_t> served_bytes_{0};
 };
 
 }  // namespace
