@@ -117,6 +117,14 @@ TEST(InputMemory, BatchesHaveWhatCachesLeave) {
   EXPECT_GT(memory_of_batches(-1, int64_t{1} << 60), 0);
 }
 
+TEST(InputMemory, AnImageHasAQuarterOfWhatIsAskedForWithinBounds) {
+  EXPECT_EQ(memory_of_image(-1), int64_t{1} << 30);
+  EXPECT_EQ(memory_of_image(0), 64 * kMegabyte);
+  EXPECT_EQ(memory_of_image(256 * kMegabyte), 64 * kMegabyte);
+  EXPECT_EQ(memory_of_image(1000 * kMegabyte), 250 * kMegabyte);
+  EXPECT_EQ(memory_of_image(int64_t{1} << 40), int64_t{1} << 30);
+}
+
 TEST(CacheBudget, OfAHostIsDividedByThePartsOfItsOwn) {
   const HostCaches host(2, 1000);
   use_caches_of(host.variable());

@@ -235,6 +235,67 @@ TEST(Pipeline, ACacheStandsWhereItsSamplesFit) {
   EXPECT_EQ(place_with(2000), is_in_memory(folder.path()) ? "memory" : "disk");
 }
 
+// Records with one and the same file.
+class SameFiles : public records::Reader {
+ public:
+  explicit SameFiles(std::string file) : file_(std::move(file)) {}
+  int64_t size() const override { return 4; }
+  void read(int64_t, records::Record& record) const override {
+    record.clear();
+    record.fields.push_back(
+        {.name = "image", .bytes = std::as_bytes(std::span(file_)), .encoded = true});
+    record.fields.push_back({.name = "label",
+                             .bytes = std::as_bytes(std::span(&label_, 1)),
+                             .dtype = plan::DType::int64});
+  }
+  std::string place(int64_t index) const override { return "file " + std::to_string(index); }
+  const std::vector<records::FieldSpec>& fields() const override { return fields_; }
+  const std::string& content() const override { return file_; }
+
+ private:
+  const std::string file_;
+  const int64_t label_ = 1;
+  const std::vector<records::FieldSpec> fields_{
+      {.name = "image", .encoded = true},
+      {.name = "label", .dtype = plan::DType::int64, .shape = std::vector<int64_t>{}}};
+};
+
+// The beginning of a PNG of 5000 rows with 6000 pixels, which are not there.
+std::string png_of_many_pixels() {
+  std::string file("\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR", 16);
+  file += std::string("\0\0\x17\x70\0\0\x13\x88\x08\x02\0\0\0", 13);
+  return file + std::string(4, '\0');
+}
+
+TEST(Pipeline, AnImageBeyondTheMemoryForOneIsRefusedByItsHeader) {
+  const auto reader = std::make_shared<SameFiles>(png_of_many_pixels());
+  for (const char* const stages :
+       {"decode | resize(4:4) | normalise", "decode | random_resized_crop(4) | normalise"}) {
+    const auto message_with = [&](int64_t image_bytes) {
+      const auto source =
+          make_pipeline(reader, {.stages = parse_stages("data.stages", stages),
+                                 .image_bytes = image_bytes});
+      return message_of(ErrorCode::corrupt, [&] { source->get_batch({2}); });
+    };
+    const std::string refused = message_with(64 << 20);
+    for (const char* const part :
+         {"file 2", "6000 pixels", "at most 22369621", "raise data.memory_bytes"})
+      EXPECT_NE(refused.find(part), std::string::npos) << refused << " has no " << part;
+    EXPECT_NE(message_with(6000 * 5000 * 3).find("cut off"), std::string::npos);
+    EXPECT_NE(message_with(6000 * 5000 * 3 - 1).find("at most"), std::string::npos);
+  }
+}
+
+TEST(Pipeline, AnImageIsNotScaledBeyondTheMemoryForOne) {
+  const auto source = make_pipeline(
+      std::make_shared<MadeImages>(2, 1, 3000),
+      {.stages = parse_stages("data.stages", "resize(200) | normalise"), .image_bytes = 64 << 20});
+  const std::string message =
+      message_of(ErrorCode::corrupt, [&] { source->get_batch({1}); });
+  for (const char* const part : {"1 x 3000", "200 x 600000", "22369621", "data.memory_bytes"})
+    EXPECT_NE(message.find(part), std::string::npos) << message << " has no " << part;
+}
+
 StageUse use_of(const std::vector<StageUse>& all, const std::string& name) {
   const auto found = std::ranges::find(all, name, &StageUse::name);
   return found == all.end() ? StageUse{"no " + name, -1, -1, -1} : *found;

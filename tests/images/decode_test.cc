@@ -194,7 +194,10 @@ TEST(Decode, ComparesTheSizeInAHeaderWithTheLimitBeforeItAllocates) {
       break;
     }
   EXPECT_NE(refused(ErrorCode::invalid_argument, jpeg).find("65535x65535"), std::string::npos);
-  refused(ErrorCode::invalid_argument, encoded_webp(painted(30, 30), true), {.pixels = 899});
+  const std::string small =
+      refused(ErrorCode::invalid_argument, encoded_webp(painted(30, 30), true),
+              {.pixels = 899, .more_pixels = "raise it"});
+  EXPECT_NE(small.find("try: raise it, or take it out of the data set"), std::string::npos);
 }
 
 TEST(Decode, LimitsScansAndChunks) {

@@ -248,6 +248,19 @@ train: {{epochs: 6, dtype: float64}}
             self.assertEqual(json.loads(out)["left_out"], 2 * 3)  # In each epoch.
         self.assert_close(losses[2], losses[1], 1e-9)
 
+    def test_an_image_beyond_the_memory_for_one_is_named(self):
+        large = self.images / "green" / "005.png"
+        file = bytearray(large.read_bytes())
+        file[16:24] = (6000).to_bytes(4, "big") + (5000).to_bytes(4, "big")
+        large.write_bytes(file)
+        words = [TRIREME, "train", self.config, "--quiet"]
+        self.assert_refused([*words, "--set", "data.memory_bytes=20MB", "--set",
+                             f"run.dir={self.folder / 'bounded'}"], 1, "005.png",
+                            "5000x6000 pixels", "at most 22369621", "data.memory_bytes",
+                            timeout=60)
+        self.assert_refused([*words, "--set", f"run.dir={self.folder / 'usual'}"], 1, "005.png",
+                            "damaged", timeout=60)
+
     def test_a_run_continues_with_the_same_samples(self):
         whole = self.fit(name="whole")
         self.fit("--set", "train.epochs=2", "--set", f"run.dir={self.folder / 'parts'}",

@@ -15,4 +15,9 @@ int64_t memory_of_batches(int64_t asked, int64_t caches) {
   return std::max(input - caches, asked >= 0 ? 0 : input / 4);
 }
 
+int64_t memory_of_image(int64_t asked) {
+  constexpr int64_t kLeastOfImage = int64_t{64} << 20;
+  return asked < 0 ? kMostOfImage : std::clamp(asked / 4, kLeastOfImage, kMostOfImage);
+}
+
 }  // namespace trireme::data

@@ -61,9 +61,10 @@ Header read_header(Bytes file, const DecodeLimits& limits) {
                   fmt::format("its header says {}x{} pixels", header.height, header.width));
   // Sides have at most 32 bits, but their product may have more than 63.
   if (header.height > limits.pixels / header.width)
-    throw_limit(fmt::format("the {} has {}x{} pixels, and at most {} are allowed", header.format,
+    throw Error(ErrorCode::invalid_argument, "images",
+                fmt::format("the {} has {}x{} pixels, and at most {} are allowed", header.format,
                             header.height, header.width, limits.pixels),
-                "pixels");
+                fmt::format("{}, or take it out of the data set", limits.more_pixels));
   return header;
 }
 

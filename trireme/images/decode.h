@@ -21,6 +21,8 @@ struct DecodeLimits {
   int64_t pixels = int64_t{1} << 28;  // Height times width.
   int jpeg_scans = 500;               // A progressive file with many scans costs much time.
   int png_chunks = 1000;              // Chunks that hold no pixels.
+  // The remedy for an image with more pixels, besides leaving it out.
+  std::string_view more_pixels = "raise the limit on pixels if you trust the file";
 };
 
 struct Header {

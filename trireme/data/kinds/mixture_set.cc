@@ -222,6 +222,16 @@ void add_up(const std::vector<SourceOptions>& sources, const MixtureParts& parts
   if (!test_content.empty()) data.test_content = sha256_hex(test_content);
 }
 
+// Its cache has a part of the memory, but its images may be as large as those of a data set that
+// stands alone.
+Dataset read_source_set(DataOptions own, int64_t memory_bytes) {
+  const int64_t part = std::exchange(own.memory_bytes, memory_bytes);
+  Dataset set = find_kind(own.name)->read(own);
+  if (auto* const records = std::any_cast<RecordParts>(&set.samples))
+    records->options.memory_bytes = part;
+  return set;
+}
+
 Dataset read_mixture_set(const DataOptions& options) {
   check_mixture_set(options);
   const std::vector<SourceOptions> sources = sources_to_read(options);
@@ -230,7 +240,7 @@ Dataset read_mixture_set(const DataOptions& options) {
   for (const SourceOptions& source : sources) {
     parts.kinds.push_back(source.options.name);
     parts.sets.push_back(with_source(
-        source.name, [&] { return find_kind(source.options.name)->read(source.options); }));
+        source.name, [&] { return read_source_set(source.options, options.memory_bytes); }));
   }
   refuse_mixed_tokens(parts.sets[0], parts.stages.train);
   require_one_form(sources, parts.sets);

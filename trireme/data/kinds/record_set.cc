@@ -364,6 +364,7 @@ Dataset read_parts(const DataOptions& options, SharedReader train_part, SharedRe
     throw Error(ErrorCode::invalid_argument, "data",
                 fmt::format("there is no record in {}", records::shown_path(options.path)),
                 "files with records");
+  parts.image_bytes = memory_of_image(options.memory_bytes);
   const auto [train_stages, test_stages] = stages_of(options);
   parts.train_stages = of_samples(train_stages);
   parts.test_stages = of_samples(test_stages);
@@ -403,7 +404,7 @@ Dataset read_parts(const DataOptions& options, SharedReader train_part, SharedRe
   }
   data.input = {longest_shape(fields, parts.train_plan,
                               shape_of_samples(train, fields, parts.train_stages,
-                                               skips_bad_records(options)),
+                                               skips_bad_records(options), parts.image_bytes),
                               parts.train_stages),
                 parts.classes};
   data.input.is_packed = parts.train_plan.packing != nullptr;

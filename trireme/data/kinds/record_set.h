@@ -4,6 +4,7 @@
 #include <trireme/data/data_kinds.h>
 #include <trireme/data/data_options.h>
 #include <trireme/data/dataset.h>
+#include <trireme/data/input_memory.h>
 #include <trireme/data/kinds/sample_plan.h>
 #include <trireme/data/pipeline/stage.h>
 #include <trireme/records/open.h>
@@ -26,6 +27,7 @@ struct RecordParts {
   bool keeps_lengths = false;      // A mixture pads the samples itself.
   std::string tokens;              // See FieldChoice.
   int64_t classes = 0;
+  int64_t image_bytes = kMostOfImage;  // See image_limits().
 };
 
 // A kind for each format, but for those that belong to a kind with keys of its own.

@@ -3,6 +3,7 @@
 
 #include <trireme/base/error.h>
 #include <trireme/base/error_parts.h>
+#include <trireme/data/pipeline/image_limits.h>
 #include <trireme/data/pipeline/program.h>
 #include <trireme/images/colour.h>
 #include <trireme/images/decode.h>
@@ -63,14 +64,17 @@ void cut(Sample& sample, Crop part) {
   replace(sample);
 }
 
-void scale_to(Sample& sample, Size size) {
+void scale_to(Sample& sample, Size size, int64_t image_bytes) {
   if (sample.height() == size.height && sample.width() == size.width) return;
-  constexpr int64_t kMostPixels = int64_t{1} << 28;
-  if (size.height > kMostPixels / size.width)
+  const images::DecodeLimits limits = image_limits(image_bytes, sample.channels());
+  if (size.height > limits.pixels / size.width)
     throw Error(ErrorCode::corrupt, "data",
-                fmt::format("an image of {} x {} would be scaled to {} x {}", sample.height(),
-                            sample.width(), size.height, size.width),
-                "a size with height and width, such as resize(224:224)");
+                fmt::format("an image of {} x {} would be scaled to {} x {} pixels, and at most "
+                            "{} are allowed",
+                            sample.height(), sample.width(), size.height, size.width,
+                            limits.pixels),
+                fmt::format("a size with height and width, such as resize(224:224), or {}",
+                            limits.more_pixels));
   images::resize(pixels_of(sample), size, sample.spare);
   replace(sample);
 }
@@ -107,11 +111,13 @@ void as_damage(Decode decode) {
   }
 }
 
-ImageStep decode_step(const Stage& stage, const std::string& field) {
-  return [channels = static_cast<int>(stage.number("channels")), field](Sample& sample, uint64_t) {
+ImageStep decode_step(const Stage& stage, const std::string& field, int64_t image_bytes) {
+  const auto channels = static_cast<int>(stage.number("channels"));
+  return [channels, field, limits = image_limits(image_bytes, channels)](Sample& sample,
+                                                                         uint64_t) {
     const records::Field& file = sample.record.at(field);
     if (file.encoded)
-      return as_damage([&] { images::decode(file.bytes, channels, {}, sample.image); });
+      return as_damage([&] { images::decode(file.bytes, channels, limits, sample.image); });
     if (sample.planes.channels != channels)
       throw Error(ErrorCode::invalid_argument, "data",
                   fmt::format("the image has {} channels, and decode makes {}",
@@ -121,22 +127,24 @@ ImageStep decode_step(const Stage& stage, const std::string& field) {
 }
 
 // Decodes only the part that the random crop keeps.
-ImageStep decode_and_crop_step(const Stage& stage, const Stage& crop, const std::string& field) {
-  const ImageStep whole = decode_step(stage, field);
-  return [whole, channels = static_cast<int>(stage.number("channels")), crop, field,
-          size = size_of(crop)](Sample& sample, uint64_t random) {
+ImageStep decode_and_crop_step(const Stage& stage, const Stage& crop, const std::string& field,
+                               int64_t image_bytes) {
+  const ImageStep whole = decode_step(stage, field, image_bytes);
+  const auto channels = static_cast<int>(stage.number("channels"));
+  return [whole, channels, crop, field, image_bytes, size = size_of(crop),
+          limits = image_limits(image_bytes, channels)](Sample& sample, uint64_t random) {
     const records::Field& file = sample.record.at(field);
     if (!file.encoded) {
       whole(sample, random);
       cut(sample, draw_resized_crop(crop, {sample.height(), sample.width()}, random));
-      return scale_to(sample, size);
+      return scale_to(sample, size, image_bytes);
     }
     as_damage([&] {
-      const images::Header header = images::read_header(file.bytes, {});
+      const images::Header header = images::read_header(file.bytes, limits);
       const Crop part = draw_resized_crop(crop, {header.height, header.width}, random);
-      images::decode(file.bytes, channels, {}, sample.image, part, size);
+      images::decode(file.bytes, channels, limits, sample.image, part, size);
     });
-    scale_to(sample, size);
+    scale_to(sample, size, image_bytes);
   };
 }
 
@@ -176,15 +184,17 @@ ImageStep jitter_step(const Stage& stage) {
   };
 }
 
-ImageStep resize_step(const Stage& stage) {
-  return [size = size_of(stage), is_length = is_one_number(stage)](Sample& sample, uint64_t) {
+ImageStep resize_step(const Stage& stage, int64_t image_bytes) {
+  return [size = size_of(stage), is_length = is_one_number(stage), image_bytes](Sample& sample,
+                                                                                uint64_t) {
     scale_to(sample,
-             is_length ? with_shorter_side(sample.height(), sample.width(), size.height) : size);
+             is_length ? with_shorter_side(sample.height(), sample.width(), size.height) : size,
+             image_bytes);
   };
 }
 
-ImageStep center_of_resized_step(const Stage& stage) {
-  return [size = size_of(stage)](Sample& sample, uint64_t) {
+ImageStep center_of_resized_step(const Stage& stage, int64_t image_bytes) {
+  return [size = size_of(stage), image_bytes](Sample& sample, uint64_t) {
     // Large enough for both sides.
     const double factor =
         std::max(static_cast<double>(size.height) / static_cast<double>(sample.height()),
@@ -194,7 +204,8 @@ ImageStep center_of_resized_step(const Stage& stage) {
       return std::max(least,
                       static_cast<int64_t>(std::nearbyint(static_cast<double>(side) * factor)));
     };
-    scale_to(sample, {scaled(sample.height(), size.height), scaled(sample.width(), size.width)});
+    scale_to(sample, {scaled(sample.height(), size.height), scaled(sample.width(), size.width)},
+             image_bytes);
     cut(sample, middle_of(sample.height(), sample.width(), size));
   };
 }
@@ -216,25 +227,25 @@ images::Image& pixels_of(Sample& sample) {
 }
 
 ImageStep make_image_step(const Stage& stage, const Stage* next, const std::string& image_field,
-                          bool& took_next) {
+                          int64_t image_bytes, bool& took_next) {
   const std::string_view name = stage.form->name;
   if (name == "decode") {
     took_next = next && next->form->name == "random_resized_crop";
-    return took_next ? decode_and_crop_step(stage, *next, image_field)
-                     : decode_step(stage, image_field);
+    return took_next ? decode_and_crop_step(stage, *next, image_field, image_bytes)
+                     : decode_step(stage, image_field, image_bytes);
   }
-  if (name == "resize") return resize_step(stage);
+  if (name == "resize") return resize_step(stage, image_bytes);
   if (name == "center_crop")
     return [size = size_of(stage)](Sample& sample, uint64_t) {
       cut(sample, middle_of(sample.height(), sample.width(), size));
     };
   if (name == "random_crop") return random_crop_step(stage);
   if (name == "random_resized_crop")
-    return [stage, size = size_of(stage)](Sample& sample, uint64_t random) {
+    return [stage, size = size_of(stage), image_bytes](Sample& sample, uint64_t random) {
       cut(sample, draw_resized_crop(stage, {sample.height(), sample.width()}, random));
-      scale_to(sample, size);
+      scale_to(sample, size, image_bytes);
     };
-  if (name == "center_of_resized") return center_of_resized_step(stage);
+  if (name == "center_of_resized") return center_of_resized_step(stage, image_bytes);
   if (name == "flip") return flip_step(stage, false);
   if (name == "flip_vertically") return flip_step(stage, true);
   if (name == "colour_jitter") return jitter_step(stage);

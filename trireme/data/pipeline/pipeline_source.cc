@@ -53,7 +53,8 @@ class PipelineSource : public Source {
   PipelineSource(std::shared_ptr<const records::Reader> reader, PipelineOptions options)
       : reader_(std::move(reader)),
         options_(std::move(options)),
-        program_(options_.stages, choose_fields(reader_->fields(), options_.fields)),
+        program_(options_.stages, choose_fields(reader_->fields(), options_.fields),
+                 options_.image_bytes),
         padding_(padding_of_targets()) {
     has_filter_ = find_stage(options_.stages, "filter");
     has_map_ = find_stage(options_.stages, "map") || find_stage(options_.stages, "random_map");

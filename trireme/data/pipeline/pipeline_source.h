@@ -1,5 +1,6 @@
 // A source that runs stages on the records of a reader.
 #pragma once
+#include <trireme/data/input_memory.h>
 #include <trireme/data/pipeline/cache_budget.h>
 #include <trireme/data/pipeline/field_choice.h>
 #include <trireme/data/pipeline/stage.h>
@@ -32,6 +33,7 @@ struct PipelineOptions {
   // The stage pad is the caller's: get_if_kept() gives samples of their own lengths.
   bool keeps_lengths = false;
   int64_t classes = 0;  // The targets lie in 0..classes-1; 0: not known.
+  int64_t image_bytes = kMostOfImage;  // The most memory of one image: see image_limits().
   // For the stage `cache` in memory: the bytes that all sources with the same budget take
   // together; null: three quarters of what input_memory() gives, for this one alone.
   std::shared_ptr<CacheBudget> cache_budget = {};

@@ -53,7 +53,8 @@ PadOptions pad_options_of(const Stage& stage) {
           .value = stage.number("value")};
 }
 
-Program::Program(const Stages& stages, FieldChoice fields) : fields_(std::move(fields)) {
+Program::Program(const Stages& stages, FieldChoice fields, int64_t image_bytes)
+    : fields_(std::move(fields)) {
   add_meter("read");
   std::map<std::string_view, int64_t> seen;
   for (size_t i = 0; i < stages.size(); ++i) {
@@ -90,7 +91,7 @@ Program::Program(const Stages& stages, FieldChoice fields) : fields_(std::move(f
             "data.inputs: the field of an image");
       bool took_next = false;
       const Stage* next = i + 1 < stages.size() ? &stages[i + 1] : nullptr;
-      ImageStep step = make_image_step(stage, next, fields_.image, took_next);
+      ImageStep step = make_image_step(stage, next, fields_.image, image_bytes, took_next);
       uint64_t step_key = key;
       std::string step_name = name;
       if (took_next) {

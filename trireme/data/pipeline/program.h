@@ -21,9 +21,10 @@ using ImageStep = std::function<void(Sample& sample, uint64_t random)>;
 using TensorStep = std::function<bool(Sample& sample, uint64_t random)>;
 
 // The step of a stage that gives an image (image_steps.cc). `next` is the stage behind it, or
-// null. A decoder that cuts a part out does the work of `next` too, and sets `took_next`.
+// null. A decoder that cuts a part out does the work of `next` too, and sets `took_next`. An image
+// has at most `image_bytes`.
 ImageStep make_image_step(const Stage& stage, const Stage* next, const std::string& image_field,
-                          bool& took_next);
+                          int64_t image_bytes, bool& took_next);
 // The image of a sample as pixels with rows, columns and channels (image_steps.cc).
 images::Image& pixels_of(Sample& sample);
 // The step of a stage from tensors to tensors (tensor_steps.cc).
@@ -35,9 +36,9 @@ PadOptions pad_options_of(const Stage& stage);
 // Several threads may use a program, each with samples of its own.
 class Program {
  public:
-  // Throws Error(invalid_argument) naming a function that is not registered, or stages that do not
-  // fit the fields.
-  Program(const Stages& stages, FieldChoice fields);
+  // `image_bytes` is the most memory of one image. Throws Error(invalid_argument) naming a
+  // function that is not registered, or stages that do not fit the fields.
+  Program(const Stages& stages, FieldChoice fields, int64_t image_bytes);
 
   // Throws Error(corrupt) if the record lacks a field, or has it in another form.
   void check_record(const records::Record& record) const;

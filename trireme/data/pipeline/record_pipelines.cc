@@ -43,6 +43,7 @@ RecordPipelines record_pipelines(const Dataset& data, const WrapPart& wrap) {
       .bad_records = {.skip = options.on_bad_record == "skip", .most = options.bad_records},
       .keeps_lengths = parts.keeps_lengths,
       .classes = parts.classes,
+      .image_bytes = parts.image_bytes,
       .cache_dir = options.cache_dir,
       .disk_bytes = options.cache_bytes};
   if (keeps_in_memory(options))

@@ -185,7 +185,8 @@ std::optional<CacheAdvice> advice_of_cache(const records::Reader& reader,
     stages.push_back(stage);
   }
   if (stages.empty() || fields.image.empty()) return std::nullopt;
-  const SizeOfSample size = size_of_sample(reader, Program(stages, fields), options.subset);
+  const SizeOfSample size =
+      size_of_sample(reader, Program(stages, fields, options.image_bytes), options.subset);
   if (size.bytes == 0) return std::nullopt;
   return CacheAdvice{std::string(stages.back().form->name),
                      size.bytes_of(samples_of(reader, options.subset)), size.seconds};

@@ -2,6 +2,7 @@
 
 #include <trireme/base/error.h>
 #include <trireme/base/error_parts.h>
+#include <trireme/data/pipeline/image_limits.h>
 #include <trireme/data/pipeline/numbers.h>
 #include <trireme/data/pipeline/sample_shape.h>
 #include <trireme/images/decode.h>
@@ -12,7 +13,8 @@ namespace trireme::data {
 namespace {
 
 std::vector<int64_t> shape_of_record(const records::Reader& reader, int64_t index,
-                                     const FieldChoice& fields) {
+                                     const FieldChoice& fields,
+                                     const images::DecodeLimits& limits) {
   records::Record record;
   reader.read(index, record);
   if (!fields.tokens.empty())
@@ -24,7 +26,7 @@ std::vector<int64_t> shape_of_record(const records::Reader& reader, int64_t inde
   const records::Field& image = record.at(fields.image);
   if (!image.encoded) return {image.shape.begin(), image.shape.end()};
   try {
-    const images::Header header = images::read_header(image.bytes, {});
+    const images::Header header = images::read_header(image.bytes, limits);
     return {header.channels, header.height, header.width};
   } catch (const Error& error) {
     const auto [what, remedy] = parts_of(error);
@@ -45,10 +47,10 @@ void require_channels(const Stage& normalise, int64_t channels) {
 }
 
 std::vector<int64_t> shape_in_files(const records::Reader& reader, const FieldChoice& fields,
-                                    bool skip) {
+                                    const images::DecodeLimits& limits, bool skip) {
   for (int64_t index = 0;; ++index) {
     try {
-      return shape_of_record(reader, index, fields);
+      return shape_of_record(reader, index, fields, limits);
     } catch (const Error&) {
       if (!skip || index + 1 >= reader.size()) throw;
     }
@@ -58,9 +60,12 @@ std::vector<int64_t> shape_in_files(const records::Reader& reader, const FieldCh
 }  // namespace
 
 std::vector<int64_t> shape_of_samples(const records::Reader& reader, const FieldChoice& fields,
-                                      const Stages& stages, bool skip) {
+                                      const Stages& stages, bool skip, int64_t image_bytes) {
   if (fields.image.empty() && fields.shape) return *fields.shape;
-  const std::vector<int64_t> shape = shape_in_files(reader, fields, skip);
+  const Stage* const decode = find_stage(stages, "decode");
+  const auto decoded = decode ? static_cast<int64_t>(decode->number("channels")) : 3;
+  const std::vector<int64_t> shape =
+      shape_in_files(reader, fields, image_limits(image_bytes, decoded), skip);
   if (fields.image.empty()) return shape;
   int64_t channels = shape[0], height = shape[1], width = shape[2];
   for (const Stage& stage : stages) {

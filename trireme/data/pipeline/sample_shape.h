@@ -10,8 +10,8 @@ namespace trireme::data {
 
 // The shape of the tensor "data" of a sample: that of the first record, as the stages change it.
 // Functions of a programme's own count as keeping it. Throws Error as Reader::read() does; with
-// `skip`, records that cannot be read are left out.
+// `skip`, records that cannot be read are left out. An image has at most `image_bytes`.
 std::vector<int64_t> shape_of_samples(const records::Reader& reader, const FieldChoice& fields,
-                                      const Stages& stages, bool skip);
+                                      const Stages& stages, bool skip, int64_t image_bytes);
 
 }  // namespace trireme::data
