@@ -2,6 +2,7 @@
 // threads.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -25,6 +26,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr Milliseconds kTimeout{10000};
 
@@ -93,6 +95,23 @@ TEST(SharedMemory, MoreThanIsAvailableIsRefusedWithSizesAndRemedyBeforeItIsTouch
         message_of(ErrorCode::io, [&] { memory.reserve(0, bytes); }),
         AllOf(HasSubstr("parameters"), HasSubstr("available"), HasSubstr("share_parameters")));
   }
+}
+
+TEST(SharedMemory, TooLittleSpaceIsToldInTheWordsOfTheCaller) {
+  Descriptor file(::memfd_create("a test", MFD_CLOEXEC));
+  ASSERT_EQ(::ftruncate(file.get(), 4096), 0);
+  SharedMemory memory = SharedMemory::open(
+      std::move(file), {"a cache", "a smaller cache", "data.cache_dir"}, "/the/disk");
+  constexpr size_t kMoreThanAnyDisk = size_t{1} << 62;
+  EXPECT_THAT(message_of(ErrorCode::io,
+                         [&] { memory.reserve(kMoreThanAnyDisk, kMoreThanAnyDisk); }),
+              AllOf(HasSubstr("no file for a cache in data.cache_dir /the/disk"),
+                    HasSubstr("try: a smaller cache"), Not(HasSubstr("memory."))));
+  const size_t bytes = static_cast<size_t>(available_memory_bytes()) + (size_t{1} << 30);
+  SharedMemory other =
+      SharedMemory::create(bytes, Sharing::threads, {"a cache", "a smaller cache"});
+  EXPECT_THAT(message_of(ErrorCode::io, [&] { other.reserve(0, bytes); }),
+              AllOf(HasSubstr("try: a smaller cache"), Not(HasSubstr("share_parameters"))));
 }
 
 TEST(SharedMemory, ALimitOnFilesCausesAnErrorInsteadOfASignal) {

@@ -30,8 +30,14 @@ TEST(Tokens, GivesBlocksOfEachFileOfLlmc) {
 TEST(Tokens, ReadsNumbersAloneWithTheirType) {
   const Folder folder;
   OpenOptions options = tokens(folder.write("x.bin", tokens_from<int32_t>(5, 9)), 4);
-  EXPECT_NE(message_of(ErrorCode::invalid_argument, [&] { open_records(options); }).find("dtype"),
-            std::string::npos);
+  const auto message = [&] {
+    return message_of(ErrorCode::invalid_argument, [&] { open_records(options); });
+  };
+  EXPECT_NE(message().find("try: dtype=uint8"), std::string::npos);
+  options.option_names = {{"dtype", "data.token_type"}};
+  EXPECT_NE(message().find("try: data.token_type=uint8"), std::string::npos);
+  options.dtype = "int64";
+  EXPECT_NE(message().find("try: data.token_type=uint8"), std::string::npos);
   options.dtype = "int32";
   const auto reader = open_records(options);
   EXPECT_EQ(reader->size(), 2);

@@ -9,6 +9,7 @@ import shutil
 import signal
 import unittest
 
+import small_disk
 from support import (DIGITS, ROOT, TRIREME, SystemTest, environment, png, processes_that_mention,
                      wait_until)
 
@@ -155,6 +156,21 @@ train: {{epochs: 6, dtype: float64}}
         self.assertNotEqual(left["path"], shown["path"])
         self.assertGreater(self.cache_command("--clear")["freed_bytes"], 0)
         self.assertEqual(self.cache_command()["caches"], [])
+
+    @unittest.skipUnless(small_disk.can_be_made(), "mount namespaces cannot be made here")
+    def test_a_full_disk_ends_a_cache_and_not_the_run(self):
+        disk = self.folder / "disk"
+        disk.mkdir()
+        code, out, err = self.run_to_end(
+            *small_disk.words(disk, "64k"), TRIREME, "train", self.config, "--set",
+            "data.stages=decode | resize(24:24) | cache(disk) | flip | normalise", "--set",
+            f"data.cache_dir={disk}", "--set", "data.cache_bytes=1MB", "--set", "train.epochs=1",
+            "--set", f"run.dir={self.folder / 'full'}", timeout=60)
+        self.assertEqual(code, 0, out + err)
+        self.assertRegex(out + err, r"the cache of samples ends at [1-9]\d* samples: no file for "
+                         f"the cache of samples in data.cache_dir {disk}: .*No space left.*; try: "
+                         r".*data\.cache_dir.*data\.cache_bytes")
+        self.assertNotIn("memory.swap_dir", out + err)
 
     def test_a_cache_stands_in_memory_if_it_fits(self):
         stages = "data.stages=decode | resize(24:24) | cache(auto) | flip | normalise"
@@ -332,6 +348,16 @@ train: {{epochs: 6, dtype: float64}}
         self.refused("data.target=nothing", parts=["nothing", "label"])
         self.assert_refused([TRIREME, "train", DIGITS, "--set", "data.stages=decode"], 2,
                             "data.stages", "image_folder")
+
+    def test_a_missing_type_of_tokens_names_the_option_of_the_command(self):
+        tokens = self.folder / "numbers.bin"
+        tokens.write_bytes(bytes(4000))
+        config = self.folder / "tokens.yaml"
+        config.write_text(f"model: {{name: gpt}}\ndata: {{name: tokens, path: {tokens}}}\n")
+        for words in (["train", config], ["plan", config], ["data", "head", config]):
+            self.assert_refused([TRIREME, *words], 2, "numbers.bin", "data.token_type=uint8")
+        self.assert_refused([TRIREME, "data", "head", tokens, "--format", "tokens", "--block",
+                             "8"], 2, "numbers.bin", "--dtype=uint8")
 
 
 if __name__ == "__main__":

@@ -88,6 +88,7 @@ records::OpenOptions DataArguments::completed(records::OpenOptions options,
   if (!download_timeout.empty()) options.download.timeout = parse_duration(download_timeout);
   if (download_tries) options.download.tries = *download_tries;
   if (is_config()) return options;
+  options.option_names = {{"dtype", "--dtype"}};
   options.header = !no_header;
   if (separator) options.separator = *separator;
   return options;

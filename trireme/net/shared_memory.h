@@ -9,22 +9,38 @@
 #include <trireme/base/descriptor.h>
 #include <cstddef>
 #include <string>
+#include <utility>
 
 namespace trireme::net {
 
 enum class Sharing { threads, processes };
 
+// The use of a memory, as messages name it.
+struct MemoryUse {
+  MemoryUse(std::string what) : purpose(std::move(what)) {}
+  MemoryUse(const char* what) : purpose(what) {}
+  MemoryUse(std::string what, std::string its_remedy, std::string its_folder_key = "")
+      : purpose(std::move(what)),
+        remedy(std::move(its_remedy)),
+        folder_key(std::move(its_folder_key)) {}
+  std::string purpose;  // A word, such as "parameters".
+  // The remedy if there is too little memory, or space on a disk. Empty: that for what ranks
+  // share, or for the files of memory.swap_dir.
+  std::string remedy = {};
+  std::string folder_key = {};  // The key that names the folder of a file. Empty: memory.swap_dir.
+};
+
 class SharedMemory {
  public:
-  // Reserves addresses for `bytes`, all zero. A range has memory only after reserve(). `purpose`
-  // is a word for messages ("parameters"). Throws Error(io).
-  static SharedMemory create(size_t bytes, Sharing sharing, std::string purpose);
+  // Reserves addresses for `bytes`, all zero. A range has memory only after reserve(). Throws
+  // Error(io).
+  static SharedMemory create(size_t bytes, Sharing sharing, MemoryUse use);
   // Makes a file without a name in `folder`, for so many bytes, all zero. reserve() takes the
   // space on the disk. Throws Error(io) that names the folder.
-  static SharedMemory create_in(const std::string& folder, size_t bytes, std::string purpose);
+  static SharedMemory create_in(const std::string& folder, size_t bytes, MemoryUse use);
   // Maps the same memory from a descriptor that another process sent. `folder` is that of a file,
   // or empty. Throws Error(io | corrupt).
-  static SharedMemory open(Descriptor descriptor, std::string purpose, std::string folder = {});
+  static SharedMemory open(Descriptor descriptor, MemoryUse use, std::string folder = {});
   SharedMemory() = default;
   ~SharedMemory();
   SharedMemory(SharedMemory&& other) noexcept;
@@ -52,7 +68,7 @@ class SharedMemory {
   std::byte* data_ = nullptr;
   size_t bytes_ = 0;
   Descriptor descriptor_;
-  std::string purpose_;
+  MemoryUse use_ = "";
   std::string folder_;  // The place of a file on a disk.
 };
 

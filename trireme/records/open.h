@@ -4,6 +4,7 @@
 #include <trireme/records/remote/fetch.h>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -55,6 +56,13 @@ struct OpenOptions {
   // a record without them is damaged. These ones, or all if it is empty. Nothing: such fields are
   // left out (Reader::doubtful_fields()).
   std::optional<std::vector<std::string>> needed;
+  // The names of options of formats in messages, where the caller has others than these members:
+  // {"dtype", "data.token_type"}.
+  std::map<std::string, std::string, std::less<>> option_names = {};
+  std::string name_of(std::string_view option) const {
+    const auto found = option_names.find(option);
+    return found == option_names.end() ? std::string(option) : found->second;
+  }
   DownloadOptions download;  // For addresses.
   // The limit for one record, and for one unpacked file. Sizes that a header claims are compared
   // with it before memory is allocated.

@@ -51,6 +51,7 @@ records::OpenOptions open_options(const DataOptions& options, const std::string&
                    .bytes = options.download_bytes,
                    .timeout = options.download_timeout,
                    .tries = options.download_tries};
+  for (const auto& [option, key] : kOptionKeys) open.option_names.emplace(option, key);
   if (has_option(format, "delimiter")) open.delimiter = options.delimiter;
   if (has_option(format, "header")) open.header = options.header;
   if (has_option(format, "dtype")) open.dtype = options.token_type;

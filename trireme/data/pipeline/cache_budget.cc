@@ -13,7 +13,7 @@ namespace {
 constexpr size_t kBudgetBytes = 4096;
 // The tables of samples come on top. Only what is used takes memory.
 constexpr int64_t kRoomForTables = int64_t{256} << 20;
-constexpr const char* kPurposeOfCaches = "caches of samples";
+net::MemoryUse use_of_caches() { return {"caches of samples", kRemedyOfCaches}; }
 
 // The caches of which another process has told.
 struct Told {
@@ -88,7 +88,7 @@ std::shared_ptr<CacheBudget> CacheBudget::shared(net::SharedMemory memory) {
 
 std::shared_ptr<CacheBudget> CacheBudget::of_process(int64_t limit_bytes) {
   net::SharedMemory memory =
-      net::SharedMemory::create(kBudgetBytes, net::Sharing::threads, kPurposeOfCaches);
+      net::SharedMemory::create(kBudgetBytes, net::Sharing::threads, use_of_caches());
   begin_account(memory, std::max<int64_t>(0, limit_bytes));
   return shared(std::move(memory));
 }
@@ -98,7 +98,7 @@ void CacheBudget::find_host() {
     std::vector<Descriptor> memories = memories_of_host();
     if (memories.empty()) return;
     net::SharedMemory of_host =
-        net::SharedMemory::open(std::move(memories.front()), kPurposeOfCaches);
+        net::SharedMemory::open(std::move(memories.front()), use_of_caches());
     if (is_account(of_host)) memory_ = std::move(of_host);
   });
 }
@@ -127,7 +127,7 @@ bool CacheBudget::plan(int64_t bytes) {
 HostCaches::HostCaches(int count, int64_t bytes) {
   const auto add = [&](int64_t size) {
     memories_.push_back(net::SharedMemory::create(static_cast<size_t>(size),
-                                                  net::Sharing::processes, kPurposeOfCaches));
+                                                  net::Sharing::processes, use_of_caches()));
     memories_.back().seal_size();
   };
   add(kBudgetBytes);

@@ -15,6 +15,10 @@ namespace trireme::data {
 // "PID:DESCRIPTOR,DESCRIPTOR,...". The first one has the budget.
 inline constexpr const char* kCacheVariable = "TRIREME_CACHE";
 
+// The remedy if there is too little memory for caches.
+inline constexpr const char* kRemedyOfCaches =
+    "more memory for the job, a smaller data.cache_bytes, or cache(disk)";
+
 // Uses the memory of another process of this host, as if the variable had this value. Call it
 // before the first sample is loaded. Any thread.
 void use_caches_of(const std::string& value);

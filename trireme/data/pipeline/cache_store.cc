@@ -30,12 +30,18 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kPurpose = "the cache of samples";
 constexpr uint64_t kHeadBytes = kCacheHeadBytes, kAlign = 16;
 // Memory is provided in pieces: a part of the whole limit, but not more than kMostChunk.
 constexpr uint64_t kLeastChunk = 4096, kMostChunk = uint64_t{16} << 20, kChunks = 64;
 // Memory of a launcher that is larger than the table by less is of no use.
 constexpr uint64_t kLeastSpace = uint64_t{16} << 20;
+
+net::MemoryUse use_of_memory() { return {"the cache of samples", kRemedyOfCaches}; }
+net::MemoryUse use_of_disk() {
+  return {"the cache of samples",
+          "a folder of a disk with more space (data.cache_dir), or a smaller data.cache_bytes",
+          "data.cache_dir"};
+}
 
 uint64_t chunk_of(uint64_t bytes) {
   return std::clamp(bytes / kChunks / kLeastChunk * kLeastChunk, kLeastChunk, kMostChunk);
@@ -139,10 +145,11 @@ std::shared_ptr<CacheStore> CacheStore::in_memory(const std::string& key, int64_
             kHeadBytes + table_bytes(samples) +
                 std::min(kLeastSpace, static_cast<uint64_t>(limit_bytes)))
       continue;
-    if (auto store = make(net::SharedMemory::open(std::move(memories[i]), kPurpose))) return store;
+    if (auto store = make(net::SharedMemory::open(std::move(memories[i]), use_of_memory())))
+      return store;
   }
   const uint64_t bytes = kHeadBytes + table_bytes(samples) + static_cast<uint64_t>(limit_bytes);
-  return make(net::SharedMemory::create(bytes, net::Sharing::processes, kPurpose));
+  return make(net::SharedMemory::create(bytes, net::Sharing::processes, use_of_memory()));
 }
 
 std::shared_ptr<CacheStore> CacheStore::on_disk(const fs::path& folder, const std::string& key,
@@ -171,7 +178,8 @@ std::shared_ptr<CacheStore> CacheStore::on_disk(const fs::path& folder, const st
       refuse(std::strerror(errno));
     if (size == 0 || size >= begin) {
       std::shared_ptr<CacheStore> store(new CacheStore(
-          net::SharedMemory::open(std::move(file), kPurpose, folder.string()), samples, nullptr));
+          net::SharedMemory::open(std::move(file), use_of_disk(), folder.string()), samples,
+          nullptr));
       store->memory_.reserve(0, begin);
       if (store->begin(key, samples, static_cast<int64_t>(space))) {
         store->open_again(begin + space, is_shared);
@@ -242,8 +250,10 @@ bool CacheStore::provide(uint64_t from, uint64_t end) {
   try {
     memory_.reserve(first, until - first);
   } catch (const Error& error) {
-    if (head.full.exchange(1) == 0)
-      log_warning("the cache of samples ends at {} samples: {}", stored(), parts_of(error).what);
+    if (head.full.exchange(1) == 0) {
+      const auto [what, remedy] = parts_of(error);
+      log_warning("the cache of samples ends at {} samples: {}; try: {}", stored(), what, remedy);
+    }
     return false;
   }
   while (known < until && !head.provided.compare_exchange_weak(known, until)) continue;

@@ -135,7 +135,7 @@ uint64_t TokenFile::document_begin(uint64_t document) const {
   return number_in_map<uint64_t>(index->bytes(), pointers_at + first * sizeof(int64_t));
 }
 
-TokenFile open_token_file(const fs::path& path, const std::string& dtype) {
+TokenFile open_token_file(const fs::path& path, const TokenType& type) {
   fs::path index = path, tokens = path;
   if (path.extension() == ".idx" || path.extension() == ".bin") {
     index.replace_extension(".idx");
@@ -146,12 +146,12 @@ TokenFile open_token_file(const fs::path& path, const std::string& dtype) {
   }
   return open_token_file(
       tokens.string(), index.string(), [](const std::string& name) { return DataFile(name); },
-      dtype);
+      type);
 }
 
 TokenFile open_token_file(const std::string& tokens, const std::string& index,
                           const std::function<DataFile(const std::string&)>& open,
-                          const std::string& dtype) {
+                          const TokenType& type) {
   TokenFile file;
   file.path = tokens;
   with_place([&] { return file.path; },
@@ -166,11 +166,11 @@ TokenFile open_token_file(const std::string& tokens, const std::string& index,
     with_place([&] { return file.path; },
                [&] {
                  if (read_llmc(file)) return;
-                 if (dtype.empty())
+                 if (type.dtype.empty())
                    throw Damage("it has no header that tells the type of its tokens",
-                                "dtype=uint8, uint16, uint32 or int32",
+                                fmt::format("{}=uint8, uint16, uint32 or int32", type.name),
                                 ErrorCode::invalid_argument);
-                 read_raw(file, dtype);
+                 read_raw(file, type.dtype);
                });
   }
   return file;

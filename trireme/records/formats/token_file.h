@@ -28,12 +28,18 @@ struct TokenFile {
   uint64_t document_begin(uint64_t document) const;
 };
 
-// `dtype` is that of the options, for a file that has no header. Throws Error naming the file.
-TokenFile open_token_file(const std::filesystem::path& path, const std::string& dtype);
+// The type of the tokens in a file without a header, as the options have it.
+struct TokenType {
+  std::string dtype;  // Empty: not given.
+  std::string name;   // That of the option, for messages.
+};
+
+// Throws Error naming the file.
+TokenFile open_token_file(const std::filesystem::path& path, const TokenType& type);
 // The same for files that `open` opens by their names. Without Megatron's index, `index` is empty.
 TokenFile open_token_file(const std::string& tokens, const std::string& index,
                           const std::function<DataFile(const std::string&)>& open,
-                          const std::string& dtype);
+                          const TokenType& type);
 
 // The token as a number.
 int64_t token_at(const TokenFile& file, uint64_t index);

@@ -184,7 +184,7 @@ std::vector<FileIdentity> identities_of_tokens(const std::vector<TokenFile>& fil
 }
 
 // On a server, the index of a file follows its tokens.
-std::vector<TokenFile> open_remote_token_files(const DataFiles& files, const std::string& dtype) {
+std::vector<TokenFile> open_remote_token_files(const DataFiles& files, const TokenType& type) {
   std::vector<TokenFile> opened;
   files.remote->ask_for_changes();
   for (size_t i = 0; i < files.names.size(); ++i) {
@@ -193,17 +193,17 @@ std::vector<TokenFile> open_remote_token_files(const DataFiles& files, const std
     opened.push_back(open_token_file(
         tokens, has_index ? files.path_of(i + 1).string() : std::string(),
         [&](const std::string& name) { return open_to_stay(files, name == tokens ? i : i + 1); },
-        dtype));
+        type));
     i += has_index ? 1 : 0;
   }
   return opened;
 }
 
-std::vector<TokenFile> open_token_files(const DataFiles& files, const std::string& dtype) {
+std::vector<TokenFile> open_token_files(const DataFiles& files, const TokenType& type) {
   std::vector<TokenFile> opened;
-  if (files.remote) opened = open_remote_token_files(files, dtype);
+  if (files.remote) opened = open_remote_token_files(files, type);
   for (size_t i = 0; i < files.names.size() && !files.remote; ++i)
-    opened.push_back(open_token_file(files.path_of(i), dtype));
+    opened.push_back(open_token_file(files.path_of(i), type));
   for (size_t i = 0; i < opened.size(); ++i) {
     if (opened[i].dtype != opened[0].dtype)
       throw Error(ErrorCode::invalid_argument, "data",
@@ -251,19 +251,19 @@ SharedReader open_tokens(const OpenOptions& options) {
   if (std::ranges::find(kTypes, dtype) == kTypes.end())
     throw Error(ErrorCode::invalid_argument, "data",
                 fmt::format("the type of the tokens is '{}'", dtype),
-                "uint8, uint16, uint32 or int32");
+                fmt::format("{}=uint8, uint16, uint32 or int32", options.name_of("dtype")));
   if (options.block > 0 && options.separator)
     throw Error(
         ErrorCode::invalid_argument, "data",
         fmt::format("there are blocks of {} tokens and a separator of documents", options.block),
         "one of them");
   DataFiles names = files_of_tokens(options);
-  std::vector<TokenFile> files = open_token_files(names, dtype);
+  std::vector<TokenFile> files = open_token_files(names, {dtype, options.name_of("dtype")});
   if (!dtype.empty() && dtype != plan::to_string(files[0].dtype))
     throw Error(ErrorCode::invalid_argument, "data",
                 fmt::format("the type of the tokens is given as {}, but {} has {}", dtype,
                             files[0].path, plan::to_string(files[0].dtype)),
-                "leave the type out");
+                fmt::format("leave {} out", options.name_of("dtype")));
   const bool has_documents = files[0].index != nullptr;
   const std::vector<FileIdentity> identities = identities_of_tokens(files);
   const Json about{{"block", options.block}, {"dtype", plan::to_string(files[0].dtype)}};
