@@ -272,9 +272,8 @@ TEST(Pipeline, AnImageBeyondTheMemoryForOneIsRefusedByItsHeader) {
   for (const char* const stages :
        {"decode | resize(4:4) | normalise", "decode | random_resized_crop(4) | normalise"}) {
     const auto message_with = [&](int64_t image_bytes) {
-      const auto source =
-          make_pipeline(reader, {.stages = parse_stages("data.stages", stages),
-                                 .image_bytes = image_bytes});
+      const auto source = make_pipeline(
+          reader, {.stages = parse_stages("data.stages", stages), .image_bytes = image_bytes});
       return message_of(ErrorCode::corrupt, [&] { source->get_batch({2}); });
     };
     const std::string refused = message_with(64 << 20);
@@ -290,8 +289,7 @@ TEST(Pipeline, AnImageIsNotScaledBeyondTheMemoryForOne) {
   const auto source = make_pipeline(
       std::make_shared<MadeImages>(2, 1, 3000),
       {.stages = parse_stages("data.stages", "resize(200) | normalise"), .image_bytes = 64 << 20});
-  const std::string message =
-      message_of(ErrorCode::corrupt, [&] { source->get_batch({1}); });
+  const std::string message = message_of(ErrorCode::corrupt, [&] { source->get_batch({1}); });
   for (const char* const part : {"1 x 3000", "200 x 600000", "22369621", "data.memory_bytes"})
     EXPECT_NE(message.find(part), std::string::npos) << message << " has no " << part;
 }

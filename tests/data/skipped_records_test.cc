@@ -57,7 +57,7 @@ TEST(SkippedRecords, AreThoseWithoutWhatTheSamplesNeed) {
 
 TEST(SkippedRecords, OtherwiseEndTheRunWithTheRemedy) {
   const Folder folder;
-  DataOptions options = csv_of(folder);
+  DataOptions options = csv_of(folder, "x,z,label\n1,2,0\n3,4\n5,6,1\n");
   options.on_bad_record = "stop";
   const std::string line = message_of(ErrorCode::corrupt, [&] { read_record_set(options); });
   EXPECT_NE(line.find("rows.csv, line 3 at byte 16: it has 2 cells"), std::string::npos) << line;

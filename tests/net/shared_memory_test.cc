@@ -103,10 +103,10 @@ TEST(SharedMemory, TooLittleSpaceIsToldInTheWordsOfTheCaller) {
   SharedMemory memory = SharedMemory::open(
       std::move(file), {"a cache", "a smaller cache", "data.cache_dir"}, "/the/disk");
   constexpr size_t kMoreThanAnyDisk = size_t{1} << 62;
-  EXPECT_THAT(message_of(ErrorCode::io,
-                         [&] { memory.reserve(kMoreThanAnyDisk, kMoreThanAnyDisk); }),
-              AllOf(HasSubstr("no file for a cache in data.cache_dir /the/disk"),
-                    HasSubstr("try: a smaller cache"), Not(HasSubstr("memory."))));
+  EXPECT_THAT(
+      message_of(ErrorCode::io, [&] { memory.reserve(kMoreThanAnyDisk, kMoreThanAnyDisk); }),
+      AllOf(HasSubstr("no file for a cache in data.cache_dir /the/disk"),
+            HasSubstr("try: a smaller cache"), Not(HasSubstr("memory."))));
   const size_t bytes = static_cast<size_t>(available_memory_bytes()) + (size_t{1} << 30);
   SharedMemory other =
       SharedMemory::create(bytes, Sharing::threads, {"a cache", "a smaller cache"});

@@ -60,8 +60,8 @@ TEST(Damaged, RowsOfCsvKeepTheirNumbers) {
   EXPECT_EQ(numbers_in(*reader, "a"), (Numbers{1, -1, -1, -1, -1, 8, -1, 11}));
   expect_parts(message_of(ErrorCode::corrupt, [&] { read_record(*reader, 6); }),
                {"x.csv, line 8 at byte", "not closed"});
-  expect_parts(refusal_of(path), {"x.csv, line 3 at byte 8: it has 1 cells", "5 records",
-                                  "another way"});
+  expect_parts(refusal_of(path),
+               {"x.csv, line 3 at byte 8: it has 1 cells", "5 records", "another way"});
 }
 
 // The first opening writes no index, so that a mended file can be read at once.
@@ -96,9 +96,10 @@ TEST(Damaged, CellsWithoutANumberAreThoseOfNeededColumnsAlone) {
 
 TEST(Damaged, LinesOfJsonKeepTheirNumbers) {
   const Folder folder;
-  const std::string path = folder.write(
-      "x.jsonl", "{\"a\": 1, \"b\": 1}\n{\"a\": 2\n{\"a\": \"x\", \"b\": 3}\n{\"a\": 4}\n"
-                 "{\"a\": 5, \"b\": 5, \"c\": null}\n{\"a\": 6, \"b\": 6}\n");
+  const std::string path =
+      folder.write("x.jsonl",
+                   "{\"a\": 1, \"b\": 1}\n{\"a\": 2\n{\"a\": \"x\", \"b\": 3}\n{\"a\": 4}\n"
+                   "{\"a\": 5, \"b\": 5, \"c\": null}\n{\"a\": 6, \"b\": 6}\n");
   const auto reader = open_records(keeping(path, {"a"}));
   EXPECT_EQ(reader->damaged(), (Numbers{1, 2, 4}));
   EXPECT_EQ(numbers_in(*reader, "a"), (Numbers{1, -1, -1, 4, -1, 6}));
@@ -121,10 +122,9 @@ TEST(Damaged, MembersOfTarFilesDamageTheirRecord) {
 
 TEST(Damaged, AMemberThatOneRecordLacksIsDoubtful) {
   const Folder folder;
-  const std::string path =
-      folder.write("x.tar", tar_member("0.cls", "0") + tar_member("0.txt", "a") +
-                                tar_member("1.txt", "b") + tar_member("2.cls", "2") +
-                                tar_member("2.txt", "c") + tar_end());
+  const std::string path = folder.write(
+      "x.tar", tar_member("0.cls", "0") + tar_member("0.txt", "a") + tar_member("1.txt", "b") +
+                   tar_member("2.cls", "2") + tar_member("2.txt", "c") + tar_end());
   const auto doubtful = open_path(path)->doubtful_fields();
   ASSERT_EQ(doubtful.size(), 1U);
   EXPECT_EQ(doubtful.at("cls"), "x.tar: record 1 has no member '.cls'");
@@ -147,8 +147,7 @@ TEST(Damaged, TheRestOfACutFileIsOneRecord) {
     return length + crc(length) + bytes + crc(bytes);
   };
   // An Example whose feature "y" has the bytes "v".
-  const std::string example =
-      record("\x0a\x0d\x0a\x0b\x0a\x01y\x12\x06\x0a\x04\x0a\x02vv");
+  const std::string example = record("\x0a\x0d\x0a\x0b\x0a\x01y\x12\x06\x0a\x04\x0a\x02vv");
   folder.write("r/0.tfrecord", "short");
   folder.write("r/1.tfrecord", example + example.substr(0, 20));
   const auto reader = open_records(keeping(folder.path("r")));
@@ -161,6 +160,9 @@ TEST(Damaged, TheRestOfACutFileIsOneRecord) {
   folder.write("z/0.csv.gz", gzipped("a,b\n1,2\n").substr(0, 20));
   folder.write("z/1.csv.gz", gzipped("a,b\n3,4\n"));
   EXPECT_EQ(numbers_in(*open_records(keeping(folder.path("z"))), "a"), (Numbers{-1, 3}));
+  OpenOptions nothing = keeping(folder.path("z/0.csv.gz"));
+  nothing.columns = {"a"};
+  expect_parts(message_of(ErrorCode::corrupt, [&] { open_records(nothing); }), {"0.csv.gz"});
 }
 
 TEST(Damaged, EmptyAndMissingImagesKeepTheirNumbers) {
@@ -179,6 +181,17 @@ TEST(Damaged, EmptyAndMissingImagesKeepTheirNumbers) {
   OpenOptions list = keeping(folder.write("f/list.txt", "a/1.jpg 5\na/9.jpg 6\nb/3.jpg 7\n"));
   list.format = "image_list";
   EXPECT_EQ(numbers_in(*open_records(list), "label"), (Numbers{5, -1, 7}));
+}
+
+TEST(Damaged, BytesThatAreNoTextCanBeNamed) {
+  const Folder folder;
+  OpenOptions options = keeping(folder.write("x.csv", "a,y\n1,0\n2,caf\xe9\n\xe9,1\n4,1\n"));
+  options.label = "y";
+  const auto reader = open_records(options);
+  EXPECT_EQ(reader->damaged(), Numbers{1});
+  expect_parts(message_of(ErrorCode::corrupt, [&] { read_record(*reader, 1); }),
+               {"the label in column 'y' is 'caf"});
+  EXPECT_EQ(reader->doubtful_fields().size(), 1U);
 }
 
 TEST(Damaged, ThereIsALimit) {

@@ -140,12 +140,11 @@ TEST(Npy, RefusesMembersThatOverlap) {
 
 TEST(Npy, RefusesRecordsWithoutAnyNumber) {
   const Folder folder;
-  folder.write("x.npy", npy_file("'<f4'", "(4611686018427387904, 0)", ""));
+  folder.write("x.npy", npy_file("'<f4'", "(3, 0)", ""));
   EXPECT_NE(message_of(ErrorCode::invalid_argument, [&] { open_path(folder.path()); })
                 .find("have no numbers"),
             std::string::npos);
   // A field may have none.
-  folder.write("x.npy", npy_file("'<f4'", "(3, 0)", ""));
   folder.write("y.npy", y_file());
   EXPECT_EQ(read_record(*open_path(folder.path()), 2).at("x").bytes.size(), 0U);
 }

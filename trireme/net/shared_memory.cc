@@ -49,11 +49,11 @@ std::string free_space_in(const std::string& folder) {
 
 [[noreturn]] void refuse_file(const MemoryUse& use, size_t bytes, const std::string& folder,
                               const std::string& free, int error) {
-  throw Error(ErrorCode::io, "net",
-              fmt::format("no file for {} in {} {}: it needs {}{}: {}", use.purpose,
-                          folder_key_of(use), folder, format_bytes(static_cast<int64_t>(bytes)),
-                          free, std::strerror(error)),
-              use.remedy.empty() ? kFileRemedy : use.remedy);
+  throw Error(
+      ErrorCode::io, "net",
+      fmt::format("no file for {} in {} {}: it needs {}{}: {}", use.purpose, folder_key_of(use),
+                  folder, format_bytes(static_cast<int64_t>(bytes)), free, std::strerror(error)),
+      use.remedy.empty() ? kFileRemedy : use.remedy);
 }
 
 // Takes space for the range. Returns an error number, or 0.
@@ -125,10 +125,9 @@ SharedMemory SharedMemory::open(Descriptor descriptor, MemoryUse use, std::strin
   memory.use_ = std::move(use);
   struct stat facts {};
   if (fstat(memory.descriptor(), &facts) != 0 || facts.st_size <= 0)
-    throw Error(
-        ErrorCode::corrupt, "net",
-        fmt::format("the descriptor received for {} is not a memory segment",
-                    memory.use_.purpose));
+    throw Error(ErrorCode::corrupt, "net",
+                fmt::format("the descriptor received for {} is not a memory segment",
+                            memory.use_.purpose));
   memory.bytes_ = static_cast<size_t>(facts.st_size);
   memory.data_ = map(memory.bytes_, memory.descriptor(), memory.use_);
   return memory;

@@ -32,12 +32,8 @@ Json stage_json(const data::StageUse& stage, const LoadingThreads& threads) {
 }
 
 Json cache_json(const data::CacheUse& cache, int64_t hits, int64_t misses) {
-  return {{"place", cache.place},
-          {"bytes", cache.bytes},
-          {"limit", cache.limit},
-          {"samples", cache.samples},
-          {"full", cache.is_full},
-          {"hits", hits},
+  return {{"place", cache.place},     {"bytes", cache.bytes},  {"limit", cache.limit},
+          {"samples", cache.samples}, {"full", cache.is_full}, {"hits", hits},
           {"misses", misses}};
 }
 

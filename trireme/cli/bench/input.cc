@@ -71,12 +71,8 @@ Json json_of(const InputFigures& figures, const LoaderOptions& options, const So
   const LoaderTuning& tuning = figures.tuning;
   Json cache;
   if (const auto use = source.cache_use())
-    cache = {{"place", use->place},
-             {"bytes", use->bytes},
-             {"limit", use->limit},
-             {"samples", use->samples},
-             {"full", use->is_full},
-             {"hits", use->hits},
+    cache = {{"place", use->place},     {"bytes", use->bytes},  {"limit", use->limit},
+             {"samples", use->samples}, {"full", use->is_full}, {"hits", use->hits},
              {"misses", use->misses}};
   Json stages = Json::array();
   for (const auto& [name, seconds, samples, bytes] : figures.stages)

@@ -177,9 +177,9 @@ std::shared_ptr<CacheStore> CacheStore::on_disk(const fs::path& folder, const st
         ::ftruncate(file.get(), static_cast<off_t>(begin + space)) != 0)
       refuse(std::strerror(errno));
     if (size == 0 || size >= begin) {
-      std::shared_ptr<CacheStore> store(new CacheStore(
-          net::SharedMemory::open(std::move(file), use_of_disk(), folder.string()), samples,
-          nullptr));
+      std::shared_ptr<CacheStore> store(
+          new CacheStore(net::SharedMemory::open(std::move(file), use_of_disk(), folder.string()),
+                         samples, nullptr));
       store->memory_.reserve(0, begin);
       if (store->begin(key, samples, static_cast<int64_t>(space))) {
         store->open_again(begin + space, is_shared);

@@ -98,8 +98,7 @@ class FieldChooser {
   }
 
   bool is_image(const FieldSpec& field) const {
-    return is_image_of_bytes(field) ||
-           (field.encoded && is_usual_image(field.name));
+    return is_image_of_bytes(field) || (field.encoded && is_usual_image(field.name));
   }
 
   static bool is_ragged(const FieldSpec& field) { return !field.encoded && !field.shape; }

@@ -68,13 +68,13 @@ void scale_to(Sample& sample, Size size, int64_t image_bytes) {
   if (sample.height() == size.height && sample.width() == size.width) return;
   const images::DecodeLimits limits = image_limits(image_bytes, sample.channels());
   if (size.height > limits.pixels / size.width)
-    throw Error(ErrorCode::corrupt, "data",
-                fmt::format("an image of {} x {} would be scaled to {} x {} pixels, and at most "
-                            "{} are allowed",
-                            sample.height(), sample.width(), size.height, size.width,
-                            limits.pixels),
-                fmt::format("a size with height and width, such as resize(224:224), or {}",
-                            limits.more_pixels));
+    throw Error(
+        ErrorCode::corrupt, "data",
+        fmt::format("an image of {} x {} would be scaled to {} x {} pixels, and at most "
+                    "{} are allowed",
+                    sample.height(), sample.width(), size.height, size.width, limits.pixels),
+        fmt::format("a size with height and width, such as resize(224:224), or {}",
+                    limits.more_pixels));
   images::resize(pixels_of(sample), size, sample.spare);
   replace(sample);
 }
@@ -113,17 +113,17 @@ void as_damage(Decode decode) {
 
 ImageStep decode_step(const Stage& stage, const std::string& field, int64_t image_bytes) {
   const auto channels = static_cast<int>(stage.number("channels"));
-  return [channels, field, limits = image_limits(image_bytes, channels)](Sample& sample,
-                                                                         uint64_t) {
-    const records::Field& file = sample.record.at(field);
-    if (file.encoded)
-      return as_damage([&] { images::decode(file.bytes, channels, limits, sample.image); });
-    if (sample.planes.channels != channels)
-      throw Error(ErrorCode::invalid_argument, "data",
-                  fmt::format("the image has {} channels, and decode makes {}",
-                              sample.planes.channels, channels),
-                  fmt::format("decode({})", sample.planes.channels));
-  };
+  return
+      [channels, field, limits = image_limits(image_bytes, channels)](Sample& sample, uint64_t) {
+        const records::Field& file = sample.record.at(field);
+        if (file.encoded)
+          return as_damage([&] { images::decode(file.bytes, channels, limits, sample.image); });
+        if (sample.planes.channels != channels)
+          throw Error(ErrorCode::invalid_argument, "data",
+                      fmt::format("the image has {} channels, and decode makes {}",
+                                  sample.planes.channels, channels),
+                      fmt::format("decode({})", sample.planes.channels));
+      };
 }
 
 // Decodes only the part that the random crop keeps.

@@ -32,7 +32,7 @@ struct PipelineOptions {
   bool has_lengths = false;
   // The stage pad is the caller's: get_if_kept() gives samples of their own lengths.
   bool keeps_lengths = false;
-  int64_t classes = 0;  // The targets lie in 0..classes-1; 0: not known.
+  int64_t classes = 0;                 // The targets lie in 0..classes-1; 0: not known.
   int64_t image_bytes = kMostOfImage;  // The most memory of one image: see image_limits().
   // For the stage `cache` in memory: the bytes that all sources with the same budget take
   // together; null: three quarters of what input_memory() gives, for this one alone.

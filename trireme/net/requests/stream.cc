@@ -50,11 +50,9 @@ Rings rings_in(SharedMemory memory, RingBells to_server, RingBells to_client) {
 }  // namespace
 
 Rings Rings::create(size_t bytes, Descriptors& descriptors) {
-  SharedMemory memory =
-      SharedMemory::create(2 * (sizeof(RingState) + std::bit_ceil(std::max<size_t>(bytes, 4096))),
-                           Sharing::processes,
-                           {"a request channel",
-                            "more memory for the job, or fewer processes on this host"});
+  SharedMemory memory = SharedMemory::create(
+      2 * (sizeof(RingState) + std::bit_ceil(std::max<size_t>(bytes, 4096))), Sharing::processes,
+      {"a request channel", "more memory for the job, or fewer processes on this host"});
   memory.reserve(0, memory.bytes());
   memory.seal_size();
   memory.prefault(0, memory.bytes());

@@ -41,7 +41,7 @@ struct CsvColumn {
   bool are_integers = true;        // All numbers are.
   int64_t least = 0, largest = 0;  // The range of the integers.
   uint64_t numbers = 0, texts = 0;
-  std::string first_text;             // Its place, and what it is.
+  std::string first_text;                // Its place, and what it is.
   std::optional<Entry> first_missing{};  // The row.
 
   CellType type_of_numbers() const { return are_integers ? CellType::integer : CellType::real; }
@@ -96,6 +96,10 @@ class CsvScan {
   }
 
   void finish(IndexContent& content) const {
+    if (columns_.empty() && !content.damaged.empty()) {
+      const auto& [place, damage] = content.damaged.begin()->second;
+      throw damage.at(place);
+    }
     std::vector<TextColumn> all;
     for (const CsvColumn& column : columns_)
       all.push_back({.name = column.name, .type = column.type()});
@@ -337,7 +341,7 @@ void refuse_missing(const OpenOptions& options, const Shards& shards, const Json
                 fmt::format("{}: line {}: the column '{}' of numbers has no value there",
                             shards.path(row->at(0).get<size_t>()).string(),
                             row->at(1).get<uint32_t>(), column.name),
-                "a value, or the other columns alone");
+                with_remedy_of_damage("a value, or the other columns alone", options));
   }
 }
 

@@ -97,8 +97,8 @@ void add_image(IndexContent& content, const fs::path& base, const std::string& n
                 "correct its name, or take it out");
   add_name(content, name, label, static_cast<uint64_t>(status.st_size));
   if (status.st_size == 0)
-    content.damage_last(path.string(), Damage("the file is empty",
-                                              "fetching the file again, or taking it out"));
+    content.damage_last(path.string(),
+                        Damage("the file is empty", "fetching the file again, or taking it out"));
 }
 
 void add_name(IndexContent& content, const std::string& name, int64_t label, uint64_t bytes) {

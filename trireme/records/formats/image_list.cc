@@ -102,9 +102,8 @@ IndexContent scan_list(const Shards& shards, const fs::path& base) {
       if (error.code() != ErrorCode::not_found) throw;
       add_name(content, lines[i].name, labels[i], 0);
       content.damage_last(
-          where,
-          Damage(fmt::format("there is no file '{}'", (base / lines[i].name).string()),
-                 "correct the path, which is relative to the list", ErrorCode::not_found));
+          where, Damage(fmt::format("there is no file '{}'", (base / lines[i].name).string()),
+                        "correct the path, which is relative to the list", ErrorCode::not_found));
     }
   }
   return content;

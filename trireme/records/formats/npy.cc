@@ -150,7 +150,7 @@ class NpyReader : public Reader {
     if (size() == 0)
       throw Error(ErrorCode::invalid_argument, "data",
                   fmt::format("{}: the arrays have no record", files_.path(0)), "other files");
-    // A shape such as (4611686018427387904, 0) claims any number of records in no bytes.
+    // A shape such as (9, 0) claims records in no bytes.
     if (std::ranges::all_of(arrays_, [](const NpyArray& each) { return each.record_bytes == 0; }))
       throw Error(
           ErrorCode::invalid_argument, "data",

@@ -258,8 +258,8 @@ void scan_tfrecord(uint32_t file, const Shards& shards, IndexContent& content) {
       const std::string place = fmt::format("record {} at byte {}", number, at);
       if (damage.code != ErrorCode::corrupt)
         throw Damage(fmt::format("{}: {}", place, damage.what), damage.remedy, damage.code);
-      return content.add_damaged(
-          entry, fmt::format("{}, {}", shards.path(file).string(), place), damage);
+      return content.add_damaged(entry, fmt::format("{}, {}", shards.path(file).string(), place),
+                                 damage);
     }
     content.entries.push_back(entry);
     at += entry.bytes;
