@@ -20,6 +20,7 @@
 #include <trireme/parallel/servers/parameter_server.h>
 #include <trireme/parallel/servers/server_client.h>
 #include <trireme/parallel/sync_batch_norm.h>
+#include <trireme/run/pipeline.h>
 #include <trireme/run/training.h>
 #include <trireme/tensor/cpu_allocator.h>
 #include <trireme/tensor/keep_memory.h>

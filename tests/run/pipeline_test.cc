@@ -1,0 +1,122 @@
+// Pipelines as values: they give what a configuration gives.
+#include <ATen/ops/tensor.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <trireme/run/pipeline.h>
+#include <trireme/run/training.h>
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include "../base/expect_error.h"
+
+namespace trireme::pipeline_value_test {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A table of 30 rows: x, z and a label.
+class Table {
+ public:
+  Table() : file_(fs::temp_directory_path() / ("trireme-pipeline-" + std::to_string(getpid()))) {
+    fs::create_directories(file_);
+    std::ofstream out(path());
+    out << "x,z,label\n";
+    for (int i = 0; i < 30; ++i) out << i << "," << 100 + i << "," << i % 3 << "\n";
+  }
+  ~Table() { fs::remove_all(file_); }
+  std::string path() const { return file_ / "rows.csv"; }
+
+ private:
+  fs::path file_;
+};
+
+std::vector<int64_t> first_numbers(const Batch& batch) {
+  std::vector<int64_t> numbers;
+  for (int64_t i = 0; i < batch.data.size(0); ++i)
+    numbers.push_back(static_cast<int64_t>(batch.data[i][0].item<float>()));
+  return numbers;
+}
+
+TEST(PipelineValue, GivesTheBatchesOfAConfiguration) {
+  const Table table;
+  const Pipeline rows = Pipeline("csv", table.path()).batch(7).set("test_fraction", "0.2");
+  const auto [train, test, options, input] = rows.open(3);
+  EXPECT_EQ(train->size(), 24);
+  EXPECT_EQ(test->size(), 6);
+  EXPECT_EQ(options.batch, 7);
+  EXPECT_EQ(input.classes, 3);
+
+  std::vector<std::string> settings = rows.settings();
+  settings.emplace_back("train.seed=3");
+  const Training training = training_of(load_config({{}, settings}));
+  LoaderOptions same;
+  same.batch = 7;
+  same.seed = 3;
+  same.shuffle = training.options.shuffle;
+  Loader of_pipeline(train, options), of_configuration(training.train, same);
+  for (int step = 0; step < 8; ++step) {
+    const Batch batch = of_pipeline.next(), wanted = of_configuration.next();
+    EXPECT_EQ(batch.indices, wanted.indices);
+    EXPECT_TRUE(batch.data.equal(wanted.data));
+  }
+}
+
+TEST(PipelineValue, HasFunctionsAsStages) {
+  const Table table;
+  const std::string path = table.path();
+  const Pipeline rows = Pipeline("csv", path).set("test_fraction", "0").shuffle("none").batch(6);
+  const Pipeline even =
+      rows.filter([](const Example& one) { return one.target.item<int64_t>() != 1; })
+          .map([](Example one, const Draw&) {
+            one.data = one.data * 2;
+            return one;
+          });
+  // The pipeline that it was made of stays as it was.
+  EXPECT_EQ(rows.describe().find("filter"), std::string::npos);
+  EXPECT_NE(rows.digest(), even.digest());
+  const auto plain = rows.open(), changed = even.open();
+  Loader of_rows(plain.train, plain.options), of_even(changed.train, changed.options);
+  EXPECT_EQ(first_numbers(of_rows.next()), (std::vector<int64_t>{0, 1, 2, 3, 4, 5}));
+  EXPECT_EQ(first_numbers(of_even.next()), (std::vector<int64_t>{0, 4, 6, 10}));
+  EXPECT_EQ(rows.take(4).repeat(3).open().train->size(), 12);
+}
+
+TEST(PipelineValue, ZipsAndMixesOthers) {
+  const Table table;
+  const Pipeline rows = Pipeline("csv", table.path()).set("test_fraction", "0");
+  const auto mixed =
+      Pipeline::mix({{3, rows}, {1, rows}}).set("epoch_samples", "40").batch(40).open();
+  Loader loader(mixed.train, mixed.options);
+  const std::vector<int64_t> indices = loader.next().indices;
+  EXPECT_EQ(std::ranges::count_if(indices, [](int64_t index) { return index < 30; }), 30);
+
+  const std::string names = fs::path(table.path()).parent_path() / "more.csv";
+  std::ofstream out(names);
+  out << "w\n";
+  for (int i = 0; i < 30; ++i) out << 7 * i << "\n";
+  out.close();
+  const auto zipped = Pipeline::zip({Pipeline("csv", table.path()), Pipeline("csv", names)})
+                          .set("inputs", "x,w")
+                          .set("target", "label")
+                          .set("test_fraction", "0")
+                          .open();
+  EXPECT_TRUE(zipped.train->get(2).data.equal(at::tensor({2.0F, 14.0F})));
+}
+
+TEST(PipelineValue, NamesWhatIsWrongBeforeItReads) {
+  const auto refused = [](auto action, std::string_view part) {
+    const std::string message = message_of(ErrorCode::invalid_argument, action);
+    EXPECT_NE(message.find(part), std::string::npos) << message;
+  };
+  const Pipeline rows("csv", "nowhere.csv");
+  refused([] { Pipeline("cvs", "x"); }, "cvs");
+  refused([&] { static_cast<void>(rows.then("decoed")); }, "decoed");
+  refused([&] { static_cast<void>(rows.set("bach", "3").open()); }, "data.bach");
+  refused([&] { static_cast<void>(Pipeline::mix({{1, rows.batch(3)}})); }, "data.batch");
+  EXPECT_THROW(rows.open(), Error);
+}
+
+}  // namespace
+}  // namespace trireme::pipeline_value_test
