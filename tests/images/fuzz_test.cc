@@ -94,7 +94,8 @@ TEST(MutatedImage, IsDecodedOrRefusedSoonAndInLittleMemory) {
     // A checksum refuses nearly every change of a PNG.
     const bool is_png = name.starts_with("png");
     mutate_images(name, file, is_png ? 0 : 10, nullptr);
-    if (is_png) mutate_images(name + " with right sums", file, 10, with_png_sums);
+    // What is packed has a checksum of its own.
+    if (is_png) mutate_images(name + " with right sums", file, 1, with_png_sums);
   }
 }
 

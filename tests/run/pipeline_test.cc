@@ -49,7 +49,7 @@ TEST(PipelineValue, GivesTheBatchesOfAConfiguration) {
   EXPECT_EQ(input.classes, 3);
 
   std::vector<std::string> settings = rows.settings();
-  settings.emplace_back("train.seed=3");
+  settings.insert(settings.end(), {"train.seed=3", "model.name=mlp"});
   const Training training = training_of(load_config({{}, settings}));
   LoaderOptions same;
   same.batch = 7;
@@ -70,7 +70,7 @@ TEST(PipelineValue, HasFunctionsAsStages) {
   const Pipeline even =
       rows.filter([](const Example& one) { return one.target.item<int64_t>() != 1; })
           .map([](Example one, const Draw&) {
-            one.data = one.data * 2;
+            one.data = one.data.mul(2);
             return one;
           });
   // The pipeline that it was made of stays as it was.

@@ -4,7 +4,6 @@
 #include <trireme/records/formats.h>
 #include <algorithm>
 #include <cstring>
-#include <set>
 #include <utility>
 #include "json_line.h"
 #include "text_rows.h"
@@ -21,9 +20,8 @@ CellType type_of_member(const JsonMember& member) {
 // Finds the types of the members that the lines have.
 class JsonScan {
  public:
-  explicit JsonScan(const OpenOptions& options)
-      : options_(options), wanted_(options.columns.begin(), options.columns.end()) {
-    if (!options.label.empty()) wanted_.insert(options.label);
+  explicit JsonScan(const OpenOptions& options) : options_(options), wanted_(options.columns) {
+    if (!options.label.empty()) wanted_.push_back(options.label);
   }
 
   void file(uint32_t file, const Shards& shards, IndexContent& content) {
@@ -49,10 +47,12 @@ class JsonScan {
   }
 
   void finish(IndexContent& content) {
-    if (!wanted_.empty())
-      throw Error(ErrorCode::invalid_argument, "data",
-                  fmt::format("'{}': no line has a member '{}'", options_.path, *wanted_.begin()),
-                  "a member that the lines have");
+    for (const std::string& name : wanted_)
+      if (!find(name))
+        throw Error(
+            ErrorCode::invalid_argument, "data",
+            fmt::format("'{}': no line that is whole has a member '{}'", options_.path, name),
+            "a member that the lines have");
     const size_t whole = content.entries.size() - content.damaged.size();
     for (size_t i = 0; i < members_.size(); ++i) members_[i].is_everywhere = seen_[i] == whole;
     content.facts["columns"] = json_of_columns(members_);
@@ -75,7 +75,6 @@ class JsonScan {
     for (JsonLine object(line); object.next(member);) {
       const auto* const known = find(member.name);
       if (known) require_type(member, *known);
-      if (!wanted_.empty()) wanted_.erase(std::string(member.name));
       if (member.name == options_.label) entry.label = label_of(member);
       line_.push_back(member);
     }
@@ -117,9 +116,7 @@ class JsonScan {
   }
 
   void require_wanted() const {
-    std::vector<std::string> wanted = options_.columns;
-    if (!options_.label.empty()) wanted.push_back(options_.label);
-    for (const std::string& name : wanted)
+    for (const std::string& name : wanted_)
       if (!std::ranges::binary_search(names_, std::string_view(name)))
         throw Damage(fmt::format("there is no member '{}'", name), "a value for it",
                      ErrorCode::invalid_argument);
@@ -189,7 +186,7 @@ class JsonScan {
   }
 
   const OpenOptions& options_;
-  std::set<std::string> wanted_;  // Names that no line has had so far.
+  std::vector<std::string> wanted_;  // Columns and label.
   std::vector<TextColumn> members_;
   std::vector<uint64_t> seen_;           // The number of lines that have the member.
   std::vector<Range> ranges_;            // The range of the integers of each member.

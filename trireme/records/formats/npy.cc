@@ -150,12 +150,6 @@ class NpyReader : public Reader {
     if (size() == 0)
       throw Error(ErrorCode::invalid_argument, "data",
                   fmt::format("{}: the arrays have no record", files_.path(0)), "other files");
-    // A shape such as (9, 0) claims records in no bytes.
-    if (std::ranges::all_of(arrays_, [](const NpyArray& each) { return each.record_bytes == 0; }))
-      throw Error(
-          ErrorCode::invalid_argument, "data",
-          fmt::format("{}: the {} records of the arrays have no numbers", files_.path(0), size()),
-          "arrays without a dimension of 0");
     if (copied_bytes_ > static_cast<uint64_t>(options.memory_bytes))
       throw Error(ErrorCode::invalid_argument, "data",
                   fmt::format("{}: a record has {} bytes, more than the memory for one",
