@@ -240,7 +240,7 @@ train: {{epochs: 6, dtype: float64}}
         table.write_text("\n".join(rows) + "\n")
         words = ["--quiet", "--set", "model.name=mlp", "--set", "data.name=csv", "--set",
                  f"data.path={table}", "--set", "data.batch=10", "--set", "train.epochs=2",
-                 "--set", "data.test_fraction=0"]
+                 "--set", "data.test_fraction=0", "--set", "train.dtype=float64"]
         self.assert_refused([TRIREME, "train", *words, "--set", f"run.dir={self.folder / 'no'}"], 1,
                             "rows.csv, line 8 at byte", "it has 2 cells", "2 records are damaged",
                             "data.on_bad_record=skip", timeout=60)
