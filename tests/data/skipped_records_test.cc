@@ -55,6 +55,16 @@ TEST(SkippedRecords, AreThoseWithoutWhatTheSamplesNeed) {
   EXPECT_TRUE(batch.data.equal(at::tensor({1.0F, 7.0F, 11.0F}).view({3, 1})));
 }
 
+TEST(SkippedRecords, MayLackAValueThatNobodyNeeds) {
+  const Folder folder;
+  DataOptions options = csv_of(folder, "x,z,label\n1,2,0\n3,,1\n,6,1\n");
+  options.inputs = "x";
+  options.target = "label";
+  std::vector<size_t> left_out;
+  kept_of(read_record_set(options), left_out);
+  EXPECT_EQ(left_out, (std::vector<size_t>{2}));
+}
+
 TEST(SkippedRecords, OtherwiseEndTheRunWithTheRemedy) {
   const Folder folder;
   DataOptions options = csv_of(folder, "x,z,label\n1,2,0\n3,4\n5,6,1\n");

@@ -73,7 +73,8 @@ SharedReader open_needed(const DataOptions& options, records::OpenOptions open) 
   if (!open.keeps_damaged) return records::open_records(open);
   open.needed.emplace();
   SharedReader all = records::open_records(open);
-  if (all->doubtful_fields().empty()) return all;
+  // Without data.inputs the samples have all numbers.
+  if (options.inputs.empty() && all->doubtful_fields().empty()) return all;
   open.needed = names_of_choice(choose_fields(all->fields(), wishes_of(options)));
   return records::open_records(open);
 }
