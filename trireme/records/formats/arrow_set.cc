@@ -120,11 +120,18 @@ ArrowSet::ArrowSet(const OpenOptions& options, const Format& format, ArrowFormat
       files_(shards_.count()),
       choice_{options.columns, options.label} {
   shards_.expect(identities_);
-  for (size_t file = 0; file < files_.size(); ++file)
-    with_place([&] { return path(file); }, [&] { open(file, options); });
+  try {
+    for (size_t file = 0; file < files_.size(); ++file)
+      with_place([&] { return path(file); }, [&] { open(file, options); });
+  } catch (...) {
+    close();
+    throw;
+  }
 }
 
-ArrowSet::~ArrowSet() {
+ArrowSet::~ArrowSet() { close(); }
+
+void ArrowSet::close() {
   for (const File& file : files_)
     if (file.handle) plugin_.close(file.handle);
 }

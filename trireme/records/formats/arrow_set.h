@@ -103,6 +103,7 @@ class ArrowSet {
     ArrowColumns columns, label;
   };
   void open(size_t file, const OpenOptions& options);
+  void close();
   static std::vector<FieldSpec> specs_of(const ArrowSchema& schema, const ArrowColumns& columns);
   ArrowColumns choose(const ArrowSchema& schema, const std::vector<std::string>& names) const;
   ArrowColumns choose_label(const ArrowSchema& schema, const std::string& name) const;
