@@ -1,14 +1,17 @@
-// Says at a crash what the process was doing, so that it can be done again.
+// Says at a crash what the process was doing, so that it can be done again. Undefined behaviour
+// that a sanitizer finds fails the test.
 #pragma once
+#include <gtest/gtest.h>
 #include <unistd.h>
 #include <algorithm>
 #include <array>
 #include <csignal>
-#include <cstring>
 #include <string_view>
 
-// Sanitizers have it.
+// AddressSanitizer has it.
 extern "C" [[gnu::weak]] void __sanitizer_set_death_callback(void (*)());
+// The sanitizer of undefined behaviour calls it before it prints its report, and may go on then.
+extern "C" [[gnu::weak]] void __ubsan_on_report();
 
 namespace trireme {
 
@@ -27,8 +30,18 @@ class CrashNote {
     std::copy_n(text.begin(), std::min(text.size(), kMostBytes), note().begin());
     bytes() = std::min(text.size(), kMostBytes);
   }
-  ~CrashNote() { bytes() = 0; }
+  ~CrashNote() {
+    bytes() = 0;
+    EXPECT_FALSE(has_undefined()) << "a sanitizer has reported undefined behaviour";
+    has_undefined() = false;
+  }
   CrashNote(const CrashNote&) = delete;
+
+  static void on_undefined() {
+    if (bytes() == 0) return;
+    print();
+    has_undefined() = true;
+  }
 
  private:
   using Handler = void (*)(int);
@@ -44,6 +57,10 @@ class CrashNote {
     static volatile size_t count = 0;
     return count;
   }
+  static volatile bool& has_undefined() {
+    static volatile bool is_set = false;
+    return is_set;
+  }
   static std::array<Handler, kSignals.size()>& before() {
     static std::array<Handler, kSignals.size()> handlers{};
     return handlers;
@@ -51,11 +68,10 @@ class CrashNote {
 
   static void print() {
     if (bytes() == 0) return;
-    constexpr std::string_view kBefore = "the process crashed at: ";
+    constexpr std::string_view kBefore = "a crash or undefined behaviour at: ";
     static_cast<void>(!::write(STDERR_FILENO, kBefore.data(), kBefore.size()));
     static_cast<void>(!::write(STDERR_FILENO, note().data(), bytes()));
     static_cast<void>(!::write(STDERR_FILENO, "\n", 1));
-    bytes() = 0;
   }
   // The signal comes again when the handler returns, and then finds the handler from before.
   static void on_signal(int signal) {
@@ -66,3 +82,5 @@ class CrashNote {
 };
 
 }  // namespace trireme
+
+extern "C" void __ubsan_on_report() { trireme::CrashNote::on_undefined(); }

@@ -13,7 +13,7 @@
 namespace trireme::images::fuzz_test {
 namespace {
 
-constexpr uint32_t kSeeds = 150;
+const uint32_t kSeeds = fuzz_seeds(150);
 constexpr DecodeLimits kFewPixels{.pixels = 1 << 16};
 
 std::string text_of_file(const File& file) {
@@ -94,8 +94,9 @@ TEST(MutatedImage, IsDecodedOrRefusedSoonAndInLittleMemory) {
     // A checksum refuses nearly every change of a PNG.
     const bool is_png = name.starts_with("png");
     mutate_images(name, file, is_png ? 0 : 10, nullptr);
-    // What is packed has a checksum of its own.
-    if (is_png) mutate_images(name + " with right sums", file, 1, with_png_sums);
+    // What is packed has a checksum of its own, which hardly a damaged interlaced image passes.
+    const int least = name.find("interlaced") == std::string::npos ? 5 : 0;
+    if (is_png) mutate_images(name + " with right sums", file, least, with_png_sums);
   }
 }
 

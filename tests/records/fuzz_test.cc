@@ -15,7 +15,7 @@
 namespace trireme::records {
 namespace fuzz_tests {
 
-constexpr uint32_t kSeeds = 300;
+const uint32_t kSeeds = fuzz_seeds(300);
 constexpr int64_t kMemory = 1 << 20;
 
 // A valid file that is damaged, and how it is read.
@@ -113,6 +113,13 @@ std::string example_message() {
                         feature("words", 1, message(1, "one") + message(1, "two")));
 }
 
+// Four images of 3 x 5 bytes.
+std::string idx_images() {
+  std::string file("\0\0\x08\x03\0\0\0\x04\0\0\0\x03\0\0\0\x05", 16);
+  for (int i = 0; i < 4 * 15; ++i) file += static_cast<char>(i);
+  return file;
+}
+
 std::string cifar_records(const std::string& labels) {
   std::string records;
   for (int i = 0; i < 4; ++i) records += labels + std::string(3072, static_cast<char>('a' + i));
@@ -153,7 +160,8 @@ std::vector<Subject> text_subjects() {
        .file = "x.jsonl",
        .valid = json_rows(),
        .content = Content::text,
-       .options = members},
+       .options = members,
+       .least_read_percent = 5},
       {.name = "JsonlInZstd",
        .file = "x.jsonl.zst",
        .valid = json_rows(),
@@ -179,6 +187,7 @@ std::vector<Subject> text_subjects() {
 }
 
 std::vector<Subject> binary_subjects() {
+  using namespace std::string_literals;
   OpenOptions labelled = of_format("npy");
   labelled.label = "y";
   OpenOptions blocks = of_format("tokens");
@@ -186,6 +195,7 @@ std::vector<Subject> binary_subjects() {
   OpenOptions bytes = of_format("tokens");
   bytes.dtype = "uint8";
   bytes.separator = '\n';
+  const std::string labels = "\0\0\x08\x01\0\0\0\x04\x03\x01\x04\x01"s;
   // Bytes behind the tables have no meaning.
   const std::string index = tokens_tests::Megatron().index() + std::string(64, '\0');
   return {
@@ -248,6 +258,17 @@ std::vector<Subject> binary_subjects() {
        .valid = index,
        .options = of_format("tokens"),
        .beside = {{"x.bin", tokens_tests::tokens_from<uint16_t>(0, 9)}}},
+      {.name = "Idx",
+       .file = "images-idx3-ubyte",
+       .valid = idx_images(),
+       .options = of_format("idx"),
+       .beside = {{"labels-idx1-ubyte", labels}}},
+      {.name = "IdxInGzip",
+       .file = "images-idx3-ubyte.gz",
+       .valid = idx_images(),
+       .options = of_format("idx"),
+       .finish = gzipped,
+       .beside = {{"labels-idx1-ubyte", labels}}},
       {.name = "Cifar10",
        .file = "x.bin",
        .valid = cifar_records("\x03"),

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <random>
 #include <string>
 #include <string_view>
@@ -15,6 +16,12 @@ namespace trireme {
 
 // Which changes are frequent: signs and digits in a text, bits and numbers in other files.
 enum class Content { bytes, text };
+
+// The number of seeds of a test: `usual`, or a multiple of it, which TRIREME_FUZZ says.
+inline uint32_t fuzz_seeds(uint32_t usual) {
+  const char* const text = std::getenv("TRIREME_FUZZ");
+  return usual * static_cast<uint32_t>(text ? std::max(1, std::atoi(text)) : 1);
+}
 
 class Mutator {
  public:
