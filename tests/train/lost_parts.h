@@ -124,12 +124,19 @@ inline PartedResult train_parted(const TrainerOptions& options, const PartedJob&
         const Deadline deadline = Deadline::after(Milliseconds(20000));
         while (!world.regroup_wanted() && !deadline.expired()) std::this_thread::yield();
       }
-      const std::lock_guard lock(mutex);
+      std::unique_lock lock(mutex);
       for (size_t i = 0; i < size.ends.size(); ++i)
         if (!has_ended[i] && world.worker() == size.ends[i].rank && *calls >= size.ends[i].calls) {
           has_ended[i] = trains = true;
           ++result.ended;
           changed.notify_all();
+          // Ranks of the same call end together: one that has seen the end of another would take
+          // its own for a part of that loss, and go on.
+          changed.wait_for(lock, std::chrono::seconds(20), [&] {
+            for (size_t other = 0; other < size.ends.size(); ++other)
+              if (size.ends[other].calls == size.ends[i].calls && !has_ended[other]) return false;
+            return true;
+          });
           throw std::runtime_error("the end of this rank");
         }
     };
