@@ -65,6 +65,20 @@ TEST(SkippedRecords, MayLackAValueThatNobodyNeeds) {
   EXPECT_EQ(left_out, (std::vector<size_t>{2}));
 }
 
+// An evaluation weighs a batch by the targets of its samples, also if the first one is damaged.
+TEST(SkippedRecords, HaveNoTargets) {
+  const Folder folder;
+  DataOptions options = csv_of(folder);
+  options.name = "jsonl";
+  options.path =
+      folder.write("rows.jsonl", "{oops\n{\"tokens\": [1, 2, 3]}\n{\"tokens\": [4, 5]}\n")
+          .string();
+  options.stages = "pad";
+  const auto source = record_pipelines(read_record_set(options)).train;
+  EXPECT_EQ(source->size_of({0, 0}).value().targets, 0);
+  EXPECT_EQ(source->size_of({1, 0}).value().targets, 2);
+}
+
 TEST(SkippedRecords, OtherwiseEndTheRunWithTheRemedy) {
   const Folder folder;
   DataOptions options = csv_of(folder, "x,z,label\n1,2,0\n3,4\n5,6,1\n");

@@ -64,6 +64,22 @@ TEST(Damaged, RowsOfCsvKeepTheirNumbers) {
                {"x.csv, line 3 at byte 8: it has 1 cells", "5 records", "another way"});
 }
 
+TEST(Damaged, TheFirstRowWithoutAHeaderMayBeOne) {
+  const Folder folder;
+  OpenOptions options = keeping(folder.write("x.csv", "a\"b,1\n2,3\n"));
+  options.header = false;
+  EXPECT_EQ(numbers_in(*open_records(options), "c0"), (Numbers{-1, 2}));
+}
+
+TEST(Damaged, AFolderInThePlaceOfAnImageStaysOne) {
+  const Folder folder;
+  folder.write("a/1.jpg", "one");
+  OpenOptions list = keeping(folder.write("list.txt", "a/1.jpg 5\na 6\n"));
+  list.format = "image_list";
+  for (int time = 0; time < 2; ++time)
+    EXPECT_EQ(numbers_in(*open_records(list), "label"), (Numbers{5, -1}));
+}
+
 // The first opening writes no index, so that a mended file can be read at once.
 TEST(Damaged, FilesCanBeMended) {
   const Folder folder;

@@ -83,6 +83,7 @@ records::OpenOptions DataArguments::completed(records::OpenOptions options,
   options.index_dir = open.index_dir;
   options.make_index_anew = make_index_anew;
   options.keeps_damaged = true;
+  options.needed = {""};  // Nobody knows here which columns a training needs.
   if (!open.download.folder.empty()) options.download.folder = open.download.folder;
   if (!download_bytes.empty()) options.download.bytes = parse_bytes(download_bytes);
   if (!download_timeout.empty()) options.download.timeout = parse_duration(download_timeout);

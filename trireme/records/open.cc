@@ -82,7 +82,7 @@ void refuse_damaged(const Reader& reader, const std::string& more_remedy) {
     reader.read(damaged[0], record);
   } catch (const Error& error) {
     const auto [what, remedy] = parts_of(error);
-    throw error_of_damage(what, remedy, damaged.size(), more_remedy);
+    throw error_of_damage(what, remedy + ", then trireme data index", damaged.size(), more_remedy);
   }
 }
 

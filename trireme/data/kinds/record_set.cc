@@ -83,7 +83,11 @@ SharedReader open_needed(const DataOptions& options, records::OpenOptions open) 
 auto open_kept(const DataOptions& options) {
   return [&options](records::OpenOptions open) {
     if (open.keeps_damaged) open.needed = names_of_inputs(options.inputs);
-    if (open.keeps_damaged && !open.needed->empty()) open.needed->push_back(options.target);
+    if (open.keeps_damaged && !open.needed->empty()) {
+      const std::vector<std::string> targets =
+          options.target.empty() ? usual_targets() : std::vector{options.target};
+      open.needed->insert(open.needed->end(), targets.begin(), targets.end());
+    }
     return records::open_records(open);
   };
 }

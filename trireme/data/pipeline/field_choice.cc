@@ -183,6 +183,7 @@ std::vector<std::string> names_of_choice(const FieldChoice& choice) {
   return names;
 }
 
+std::vector<std::string> usual_targets() { return {std::begin(kTargets), std::end(kTargets)}; }
 bool is_usual_target(std::string_view name) {
   return std::ranges::find(kTargets, name) != std::end(kTargets);
 }

@@ -43,6 +43,7 @@ std::vector<std::string> names_of_inputs(const std::string& text);
 std::vector<std::string> names_of_choice(const FieldChoice& choice);
 
 // Whether choose_fields() takes a field for its name.
+std::vector<std::string> usual_targets();
 bool is_usual_target(std::string_view name);
 bool is_usual_image(std::string_view name);
 

@@ -90,9 +90,10 @@ class PipelineSource : public Source {
 
   std::optional<SampleSize> size_of(const Draw& draw) const override {
     if (!padding_ || !options_.has_lengths || has_map_) return std::nullopt;
-    const std::optional<int64_t> length = reader_->length(record_of(draw.index));
-    if (!length || program_.fields().tokens.empty()) return SampleSize{length.value_or(0)};
-    const int64_t targets = std::max<int64_t>(0, *length - 1);
+    // A damaged record has no length, and no targets.
+    const int64_t length = reader_->length(record_of(draw.index)).value_or(0);
+    if (program_.fields().tokens.empty()) return SampleSize{length};
+    const int64_t targets = std::max<int64_t>(0, length - 1);
     return SampleSize{targets, targets};
   }
 

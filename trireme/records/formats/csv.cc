@@ -77,7 +77,9 @@ class CsvScan {
         row = row_at(scanner, at);
         const std::string_view text = without_line_end(row);
         entry.bytes = text.size();
-        if (!text.empty() && !(std::exchange(is_first, false) && take_head(text, line))) {
+        const bool is_head = !text.empty() && is_first && take_head(text, line);
+        is_first = is_first && text.empty();
+        if (!text.empty() && !is_head) {
           entry.label = take_row(text, shards, entry);
           content.entries.push_back(entry);
         }
@@ -146,6 +148,7 @@ class CsvScan {
     try {
       return take_names(row);
     } catch (const Damage& damage) {
+      if (!options_.header && damage.code == ErrorCode::corrupt) throw BadRow{damage};
       throw in_head(damage, line);
     }
   }

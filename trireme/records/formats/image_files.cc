@@ -114,7 +114,7 @@ void check_damaged_images(const Index& index, const fs::path& base) {
     const Entry entry = index.entry(number);
     const fs::path path = base / index.names().substr(entry.offset, entry.extra);
     struct stat status {};
-    if (::stat(path.c_str(), &status) == 0 && status.st_size > 0)
+    if (::stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode) && status.st_size > 0)
       throw Damage(fmt::format("{} was mended", path.string()));
   }
 }

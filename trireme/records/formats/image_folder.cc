@@ -122,7 +122,9 @@ SharedReader open_image_folder(const OpenOptions& options) {
                        .keeps_damaged = options.keeps_damaged,
                        .remedy_of_damage = options.remedy_of_damage};
   request.identities = [] { return std::vector<FileIdentity>(); };
-  request.make = [&] { return FolderScan(base).run(); };
+  request.make = [&] {
+    return with_place([&] { return base.string(); }, [&] { return FolderScan(base).run(); });
+  };
   request.check = [&](const Index& index) { check_folders(base, index); };
   return std::make_shared<ImageFilesReader>(base, open_index(request), options.memory_bytes);
 }
