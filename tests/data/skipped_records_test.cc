@@ -65,6 +65,23 @@ TEST(SkippedRecords, MayLackAValueThatNobodyNeeds) {
   EXPECT_EQ(left_out, (std::vector<size_t>{2}));
 }
 
+// Files that are named are the training part alone.
+TEST(CifarParts, OfFilesHaveNoTestPartUnlessItIsNamed) {
+  const Folder folder;
+  std::string images;
+  for (int i = 0; i < 10; ++i) images += static_cast<char>(i) + std::string(3072, 'x');
+  DataOptions options;
+  options.name = "cifar";
+  options.path = folder.write("data_batch_1.bin", images).string();
+  options.test_fraction = 0.2;
+  EXPECT_EQ(read_record_set(options).train_samples, 8);
+  EXPECT_EQ(read_record_set(options).test_samples, 2);
+  folder.write("test_batch.bin", images.substr(0, 3 * 3073));
+  options.path = folder.path().string();
+  EXPECT_EQ(read_record_set(options).train_samples, 10);
+  EXPECT_EQ(read_record_set(options).test_samples, 3);
+}
+
 // An evaluation weighs a batch by the targets of its samples, also if the first one is damaged.
 TEST(SkippedRecords, HaveNoTargets) {
   const Folder folder;

@@ -12,6 +12,7 @@
 #include <trireme/records/open.h>
 #include <trireme/records/remote/address.h>
 #include <algorithm>
+#include <filesystem>
 #include <utility>
 
 namespace trireme::data {
@@ -135,7 +136,8 @@ std::vector<PartFiles> part_files(const DataOptions& options) {
   if (is_cifar) parts[0].open.part = "train";
   if (!options.test_path.empty()) {
     parts.push_back({"test", open_options(options, options.test_path)});
-  } else if (is_cifar) {  // Files of a usual name have it beside the training part.
+  } else if (is_cifar && std::filesystem::is_directory(options.path)) {
+    // Files of a usual name lie beside those of the training part.
     parts.push_back({"test", parts[0].open, true});
     parts[1].open.part = "test";
   }
