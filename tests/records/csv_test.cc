@@ -103,6 +103,17 @@ TEST(Csv, AllowsAMissingValueInAColumnThatWasNotChosen) {
   EXPECT_EQ(open_records(options)->size(), 2);
 }
 
+TEST(Csv, RefusesAFileWithoutRowsOfWhichColumnsAreChosen) {
+  const Folder folder;
+  for (const char* const text : {"", "\n\n"}) {
+    OpenOptions options = csv(folder.write("x.csv", text));
+    options.columns = {"a"};
+    EXPECT_NE(message_of(ErrorCode::invalid_argument, [&] { open_records(options); })
+                  .find("has no record"),
+              std::string::npos);
+  }
+}
+
 TEST(Csv, SurvivesEveryDamage) {
   const Folder folder;
   read_all_damages(folder, "x.csv", "a,b\n1,\"two \"\" \n lines\"\n3,4\n",

@@ -380,7 +380,8 @@ SharedReader open_csv(const OpenOptions& options) {
       },
       [&](IndexContent& content) {
         scan.finish(content);
-        refuse_missing(options, *shards, content.facts);
+        // A file without rows has no columns.
+        if (!content.entries.empty()) refuse_missing(options, *shards, content.facts);
       });
   const Json& facts = files.index->facts();
   refuse_missing(options, *shards, facts);
