@@ -1,8 +1,6 @@
 // Files for the tests of this room: a folder that a test owns, and writers of IDX and gzip.
 #pragma once
 #include <gtest/gtest.h>
-#include <zlib.h>
-
 #include <trireme/base/error.h>
 #include <unistd.h>
 #include <atomic>
@@ -11,6 +9,8 @@
 #include <fstream>
 #include <string>
 #include <vector>
+
+#include "../base/deflated.h"
 
 namespace trireme::data {
 
@@ -32,20 +32,6 @@ class Folder {
  private:
   std::filesystem::path path_;
 };
-
-inline std::string gzipped(const std::string& content) {
-  z_stream stream{};
-  deflateInit2(&stream, Z_DEFAULT_COMPRESSION, Z_DEFLATED, 16 + MAX_WBITS, 8, Z_DEFAULT_STRATEGY);
-  std::string packed(deflateBound(&stream, content.size()), '\0');
-  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(content.data()));
-  stream.avail_in = static_cast<uInt>(content.size());
-  stream.next_out = reinterpret_cast<Bytef*>(packed.data());
-  stream.avail_out = static_cast<uInt>(packed.size());
-  deflate(&stream, Z_FINISH);
-  packed.resize(stream.total_out);
-  deflateEnd(&stream);
-  return packed;
-}
 
 // An IDX file: magic number, sizes (big-endian), values.
 inline std::string idx(uint32_t magic, const std::vector<uint32_t>& sizes,

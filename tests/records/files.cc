@@ -1,26 +1,11 @@
 #include "files.h"
 
-#include <zlib.h>
 #include <zstd.h>
 #include <algorithm>
 #include <numeric>
 #include <random>
 
 namespace trireme::records {
-
-std::string gzipped(std::string_view content) {
-  z_stream stream{};
-  deflateInit2(&stream, Z_DEFAULT_COMPRESSION, Z_DEFLATED, 16 + MAX_WBITS, 8, Z_DEFAULT_STRATEGY);
-  std::string packed(deflateBound(&stream, content.size()), '\0');
-  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(content.data()));
-  stream.avail_in = static_cast<uInt>(content.size());
-  stream.next_out = reinterpret_cast<Bytef*>(packed.data());
-  stream.avail_out = static_cast<uInt>(packed.size());
-  deflate(&stream, Z_FINISH);
-  packed.resize(stream.total_out);
-  deflateEnd(&stream);
-  return packed;
-}
 
 std::string zstd_of(std::string_view content) {
   std::string packed(ZSTD_compressBound(content.size()), '\0');

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "../base/deflated.h"
 #include "../base/expect_error.h"
 
 namespace trireme::records {
@@ -43,7 +44,6 @@ class Folder {
   std::filesystem::path path_;
 };
 
-std::string gzipped(std::string_view content);
 std::string zstd_of(std::string_view content);
 
 // The number in its little-endian bytes.

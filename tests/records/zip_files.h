@@ -12,19 +12,7 @@ inline std::string zip_of(const std::vector<std::pair<std::string, std::string>>
                           bool is_deflated, bool is_zip64 = false) {
   std::string file, directory;
   for (const auto& [name, content] : members) {
-    std::string packed = content;
-    if (is_deflated) {
-      z_stream stream{};
-      deflateInit2(&stream, 6, Z_DEFLATED, -MAX_WBITS, 8, Z_DEFAULT_STRATEGY);
-      packed.resize(deflateBound(&stream, content.size()));
-      stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(content.data()));
-      stream.avail_in = static_cast<uInt>(content.size());
-      stream.next_out = reinterpret_cast<Bytef*>(packed.data());
-      stream.avail_out = static_cast<uInt>(packed.size());
-      deflate(&stream, Z_FINISH);
-      packed.resize(stream.total_out);
-      deflateEnd(&stream);
-    }
+    const std::string packed = is_deflated ? deflated(content, -MAX_WBITS) : content;
     const auto crc = static_cast<uint32_t>(
         crc32_z(0, reinterpret_cast<const Bytef*>(content.data()), content.size()));
     const std::string common = bytes_of_number<uint16_t>(20) + bytes_of_number<uint16_t>(0) +
