@@ -177,6 +177,15 @@ TEST(Jsonl, NamesTheLineOfAMistake) {
   expect(R"([1])", "'{' is missing");
 }
 
+TEST(Jsonl, RefusesALineOfManyMembersBeforeItKeepsThem) {
+  const Folder folder;
+  std::string line = "{\"a\":1";
+  for (int i = 0; i < 5000; ++i) line += ",\"a\":1";
+  const std::string message =
+      message_of(ErrorCode::corrupt, [&] { open_path(folder.write("x.jsonl", line + "}\n")); });
+  EXPECT_NE(message.find("more than 4096 different members"), std::string::npos) << message;
+}
+
 TEST(Jsonl, ChoosesMembersAndLabels) {
   const Folder folder;
   OpenOptions options = jsonl(folder.write("x.jsonl", "{\"a\":1,\"b\":2,\"c\":\"x\"}\n"));

@@ -235,11 +235,15 @@ std::shared_ptr<const Index> write_index(const IndexRequest& request) {
 
 }  // namespace
 
+std::string or_else(const std::string& remedy, const std::string& more_remedy) {
+  return more_remedy.empty() ? remedy : fmt::format("{}, or {}", remedy, more_remedy);
+}
+
 Error error_of_damage(const std::string& what, const std::string& remedy, size_t count,
                       const std::string& more_remedy) {
   return Error(ErrorCode::corrupt, "data",
                count == 1 ? what : fmt::format("{}; {} records are damaged", what, count),
-               more_remedy.empty() ? remedy : fmt::format("{}, or {}", remedy, more_remedy));
+               or_else(remedy, more_remedy));
 }
 
 void IndexContent::add_damaged(const Entry& entry, std::string place, const Damage& damage) {

@@ -50,6 +50,8 @@ struct IndexContent {
   std::map<int64_t, FoundDamage> damaged = {};       // By the numbers of the entries.
 };
 
+// A remedy, and a further one unless that is empty.
+std::string or_else(const std::string& remedy, const std::string& more_remedy);
 // The error of the first one of `count` damaged records.
 Error error_of_damage(const std::string& what, const std::string& remedy, size_t count,
                       const std::string& more_remedy);

@@ -23,10 +23,6 @@ std::vector<int64_t> blocks_of_entries(std::span<const Entry> entries, const Sha
 
 }  // namespace
 
-std::string place_of_rest(const Shards& shards, size_t file, uint64_t offset) {
-  return fmt::format("{}, from byte {} on", shards.path(file).string(), offset);
-}
-
 std::vector<int64_t> numbers_of_damaged(const Index& index) {
   std::vector<int64_t> numbers;
   for (const auto& [number, damage] : index.damaged()) numbers.push_back(number);
@@ -101,8 +97,9 @@ void IndexedReader::read(int64_t index, Record& record) const {
 
 std::string IndexedReader::place(int64_t index) const {
   const Entry entry = entry_of(index);
+  // A damaged record without bytes is all that is left of its file.
   if (entry.bytes == 0 && index_->damaged().contains(index))
-    return place_of_rest(*shards_, entry.file, entry.offset);
+    return fmt::format("{}, from byte {} on", shards_->path(entry.file).string(), entry.offset);
   const auto entries = index_->entries();
   const auto first = std::ranges::lower_bound(entries, entry.file, {}, &Entry::file);
   return fmt::format("{}, {} at byte {}", shards_->path(entry.file).string(),

@@ -48,9 +48,6 @@ class IndexedReader : public Reader {
   std::vector<int64_t> stamps_;  // Of the files.
 };
 
-// The place of a damaged record that is all which is left of a file: an entry without bytes.
-std::string place_of_rest(const Shards& shards, size_t file, uint64_t offset);
-
 // Throws Error(invalid_argument) unless `index` is in 0..size-1.
 void require_record(int64_t index, int64_t size);
 

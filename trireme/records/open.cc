@@ -124,11 +124,6 @@ DataFiles files_of(const OpenOptions& options, std::span<const std::string_view>
                                   : find_files(options.path, ends);
 }
 
-std::string with_remedy_of_damage(const std::string& remedy, const OpenOptions& options) {
-  const std::string& more = options.remedy_of_damage;
-  return more.empty() ? remedy : fmt::format("{}, or {}", remedy, more);
-}
-
 bool is_needed(const OpenOptions& options, std::string_view field) {
   const auto& needed = options.needed;
   return needed && (needed->empty() || std::ranges::find(*needed, field) != needed->end());

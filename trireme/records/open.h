@@ -93,7 +93,6 @@ const Format& guess_format(const std::string& path);
 // The files of the path, on this machine or on a server: see find_files() and find_remote_files().
 DataFiles files_of(const OpenOptions& options, std::span<const std::string_view> ends = {});
 
-std::string with_remedy_of_damage(const std::string& remedy, const OpenOptions& options);
 // Whether the field is one of OpenOptions::needed.
 bool is_needed(const OpenOptions& options, std::string_view field);
 

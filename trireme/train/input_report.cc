@@ -31,12 +31,6 @@ Json stage_json(const data::StageUse& stage, const LoadingThreads& threads) {
           {"threads", busy * threads.mean}};
 }
 
-Json cache_json(const data::CacheUse& cache, int64_t hits, int64_t misses) {
-  return {{"place", cache.place},     {"bytes", cache.bytes},  {"limit", cache.limit},
-          {"samples", cache.samples}, {"full", cache.is_full}, {"hits", hits},
-          {"misses", misses}};
-}
-
 // A cache that saves only a small part of the work is no advice.
 Json advice_json(const data::CacheAdvice& advice, const Json& stages, int64_t memory) {
   double work = 0;
@@ -69,6 +63,12 @@ std::string way_by_threads(const Json& input, double busy) {
 }
 
 }  // namespace
+
+Json json_of_cache(const data::CacheUse& cache) {
+  return {{"place", cache.place},     {"bytes", cache.bytes},  {"limit", cache.limit},
+          {"samples", cache.samples}, {"full", cache.is_full}, {"hits", cache.hits},
+          {"misses", cache.misses}};
+}
 
 Json report_of_input(const InputOfRank& own, Group& group) {
   // Numbers of each rank, and sums over processes: those of each stage, and five others.
@@ -152,8 +152,11 @@ Json report_of_input(const InputOfRank& own, Group& group) {
     input["slowest_stage"] = stage.name;
   }
   input["cache"] = nullptr;
-  if (own.cache)
-    input["cache"] = cache_json(*own.cache, std::llround(others[3]), std::llround(others[4]));
+  if (own.cache) {
+    data::CacheUse cache = *own.cache;
+    cache.hits = std::llround(others[3]), cache.misses = std::llround(others[4]);
+    input["cache"] = json_of_cache(cache);
+  }
   input["cache_advice"] = nullptr;
   if (largest >= kWorthAdvice && group.rank() == 0 && own.advice)
     if (const auto advice = own.advice())

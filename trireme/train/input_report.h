@@ -32,6 +32,8 @@ struct InputOfRank {
 // COLLECTIVE. The same on every rank, except for the cache: rank 0 tells that of its host.
 Json report_of_input(const InputOfRank& own, Group& group);
 
+Json json_of_cache(const data::CacheUse& cache);
+
 // "waited 3.1 % of step time; slowest stage decode, 2.0 of 2 threads busy: data.threads=3, or
 // cache behind decode (150.0 MB)"; empty if less than a hundredth was waited. `input` is a result
 // of report_of_input().

@@ -70,10 +70,7 @@ InputFigures measure_input(Loader& loader, double seconds) {
 Json json_of(const InputFigures& figures, const LoaderOptions& options, const Source& source) {
   const LoaderTuning& tuning = figures.tuning;
   Json cache;
-  if (const auto use = source.cache_use())
-    cache = {{"place", use->place},     {"bytes", use->bytes},  {"limit", use->limit},
-             {"samples", use->samples}, {"full", use->is_full}, {"hits", use->hits},
-             {"misses", use->misses}};
+  if (const auto use = source.cache_use()) cache = json_of_cache(*use);
   Json stages = Json::array();
   for (const auto& [name, seconds, samples, bytes] : figures.stages)
     stages.push_back(

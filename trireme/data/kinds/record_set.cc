@@ -376,10 +376,10 @@ Dataset read_parts(const DataOptions& options, SharedReader train_part, SharedRe
   const auto [train_stages, test_stages] = stages_of(options);
   parts.train_stages = of_samples(train_stages);
   parts.test_stages = of_samples(test_stages);
-  parts.is_padded = wishes_of(options).is_padded;
+  const FieldWishes wishes = wishes_of(options);
+  parts.is_padded = wishes.is_padded;
   refuse_doubtful_names(options, train);
-  const FieldChoice fields =
-      choose_fields(train.fields(), {options.inputs, options.target, parts.is_padded});
+  const FieldChoice fields = choose_fields(train.fields(), wishes);
   refuse_doubtful_inputs(options, train, fields);
   check_forms("data.stages", train_stages, first_form(fields, parts.train_stages));
   check_forms("data.test_stages", test_stages, first_form(fields, parts.test_stages));

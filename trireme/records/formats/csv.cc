@@ -325,15 +325,6 @@ char delimiter_of(const OpenOptions& options) {
   return text[0];
 }
 
-std::vector<TextColumn> chosen_columns(const OpenOptions& options, const Json& facts) {
-  const auto all = columns_of_json(facts.at("columns"));
-  if (options.columns.empty()) return all;
-  std::vector<TextColumn> chosen;
-  for (const std::string& name : options.columns)
-    chosen.push_back(*std::ranges::find(all, name, &TextColumn::name));
-  return chosen;
-}
-
 void refuse_missing(const OpenOptions& options, const Shards& shards, const Json& facts) {
   if (options.needed) return;
   const Json missing = facts.value(kMissingFact, Json::object());
@@ -344,7 +335,7 @@ void refuse_missing(const OpenOptions& options, const Shards& shards, const Json
                 fmt::format("{}: line {}: the column '{}' of numbers has no value there",
                             shards.path(row->at(0).get<size_t>()).string(),
                             row->at(1).get<uint32_t>(), column.name),
-                with_remedy_of_damage("a value, or the other columns alone", options));
+                or_else("a value, or the other columns alone", options.remedy_of_damage));
   }
 }
 

@@ -115,12 +115,7 @@ SharedReader open_image_folder(const OpenOptions& options) {
                 fmt::format("'{}' is not a folder", options.path),
                 "a folder that has one folder for each class");
   const DataFiles files{.base = base, .names = {}, .given = base};
-  IndexRequest request{.format = "image_folder",
-                       .files = files,
-                       .folder = options.index_dir,
-                       .make_anew = options.make_index_anew,
-                       .keeps_damaged = options.keeps_damaged,
-                       .remedy_of_damage = options.remedy_of_damage};
+  IndexRequest request = request_for(options, "image_folder", files);
   request.identities = [] { return std::vector<FileIdentity>(); };
   request.make = [&] {
     return with_place([&] { return base.string(); }, [&] { return FolderScan(base).run(); });

@@ -119,12 +119,7 @@ SharedReader open_image_list(const OpenOptions& options) {
         fmt::format("'{}' means {} files, but there is one list", options.path, shards->count()),
         "the path of one list");
   const fs::path base = fs::canonical(shards->path(0)).parent_path();
-  IndexRequest request{.format = "image_list",
-                       .files = shards->files(),
-                       .folder = options.index_dir,
-                       .make_anew = options.make_index_anew,
-                       .keeps_damaged = options.keeps_damaged,
-                       .remedy_of_damage = options.remedy_of_damage};
+  IndexRequest request = request_for(options, "image_list", shards->files());
   request.identities = [&] { return shards->identities(); };
   request.check = [&](const Index& index) { check_damaged_images(index, base); };
   request.make = [&] {

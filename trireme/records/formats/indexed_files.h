@@ -12,6 +12,19 @@ struct IndexedFiles {
   std::shared_ptr<const Index> index;
 };
 
+// The wish for an index as the options have it. The caller adds what finds the records. `files`
+// must live as long.
+inline IndexRequest request_for(const OpenOptions& options, std::string_view format,
+                                const DataFiles& files, Json index_options = Json::object()) {
+  return {.format = std::string(format),
+          .files = files,
+          .options = std::move(index_options),
+          .folder = options.index_dir,
+          .make_anew = options.make_index_anew,
+          .keeps_damaged = options.keeps_damaged,
+          .remedy_of_damage = options.remedy_of_damage};
+}
+
 // Finds one file's records. Throws Damage whose text begins with the place in the file; if the
 // code is corrupt, the file has no more records that can be read.
 using ScanFile = std::function<void(uint32_t file, const Shards& shards, IndexContent& content)>;
@@ -22,13 +35,7 @@ inline IndexedFiles index_files(const OpenOptions& options, std::string_view for
                                 std::shared_ptr<Shards> shards, Json index_options,
                                 const ScanFile& scan,
                                 const std::function<void(IndexContent&)>& finish = {}) {
-  IndexRequest request{.format = std::string(format),
-                       .files = shards->files(),
-                       .options = std::move(index_options),
-                       .folder = options.index_dir,
-                       .make_anew = options.make_index_anew,
-                       .keeps_damaged = options.keeps_damaged,
-                       .remedy_of_damage = options.remedy_of_damage};
+  IndexRequest request = request_for(options, format, shards->files(), std::move(index_options));
   IndexContent content;
   const auto scan_file = [&](size_t file) {
     const auto number = static_cast<uint32_t>(file);

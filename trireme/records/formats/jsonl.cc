@@ -76,6 +76,7 @@ class JsonScan {
       const auto* const known = find(member.name);
       if (known) require_type(member, *known);
       if (member.name == options_.label) entry.label = label_of(member);
+      if (line_.size() == kMostMembers) throw too_many_members();
       line_.push_back(member);
     }
     require_once();
@@ -107,12 +108,14 @@ class JsonScan {
     if (const auto twice = std::ranges::adjacent_find(names_); twice != names_.end())
       throw Damage(fmt::format("the member '{}' is there twice", *twice),
                    "one value for each member");
-    constexpr size_t kMostMembers = 4096;
     if (names_.size() + members_.size() <= kMostMembers) return;
     const auto added = std::ranges::count_if(names_, [&](auto name) { return !find(name); });
-    if (members_.size() + static_cast<size_t>(added) > kMostMembers)
-      throw Damage(fmt::format("the lines have more than {} different members", kMostMembers),
-                   "objects with the same members", ErrorCode::unsupported);
+    if (members_.size() + static_cast<size_t>(added) > kMostMembers) throw too_many_members();
+  }
+
+  static Damage too_many_members() {
+    return Damage(fmt::format("the lines have more than {} different members", kMostMembers),
+                  "objects with the same members", ErrorCode::unsupported);
   }
 
   void require_wanted() const {
@@ -124,12 +127,12 @@ class JsonScan {
 
   // The first line that lacks a member. One that came later is missing in the first line.
   void see_missing(const std::string& path, uint32_t line) {
-    const std::string place = fmt::format("{}: line {}", path, line);
-    if (first_place_.empty()) first_place_ = place;
+    const auto place = [&] { return fmt::format("{}: line {}", path, line); };
+    if (first_place_.empty()) first_place_ = place();
     missing_.resize(members_.size());
     for (size_t i = 0; i < members_.size(); ++i)
       if (missing_[i].empty() && (!here_[i] || (seen_[i] == 1 && !is_first_)))
-        missing_[i] = fmt::format("{} has no member '{}'", here_[i] ? first_place_ : place,
+        missing_[i] = fmt::format("{} has no member '{}'", here_[i] ? first_place_ : place(),
                                   members_[i].name);
   }
 
@@ -185,6 +188,7 @@ class JsonScan {
     return static_cast<size_t>(found - members_.begin());
   }
 
+  static constexpr size_t kMostMembers = 4096;
   const OpenOptions& options_;
   std::vector<std::string> wanted_;  // Columns and label.
   std::vector<TextColumn> members_;
@@ -313,11 +317,9 @@ SharedReader open_jsonl(const OpenOptions& options) {
         scan.file(file, shards, content);
       },
       [&](IndexContent& content) { scan.finish(content); });
-  const auto all = columns_of_json(files.index->facts().at("columns"));
-  std::vector<TextColumn> chosen = options.columns.empty() ? all : std::vector<TextColumn>();
-  for (const std::string& name : options.columns)
-    chosen.push_back(*std::ranges::find(all, name, &TextColumn::name));
-  const Json doubtful = files.index->facts().value(kDoubtfulFact, Json::object());
+  const Json& facts = files.index->facts();
+  std::vector<TextColumn> chosen = chosen_columns(options, facts);
+  const Json doubtful = facts.value(kDoubtfulFact, Json::object());
   for (TextColumn& member : chosen)
     member.is_everywhere |= doubtful.contains(member.name) && is_needed(options, member.name);
   return std::make_shared<JsonlReader>(std::move(files), std::move(chosen));

@@ -273,10 +273,7 @@ SharedReader open_lmdb(const OpenOptions& options) {
                          });
   const DataFiles files{
       .base = path.parent_path(), .names = {path.filename()}, .given = path.string()};
-  IndexRequest request{.format = "lmdb",
-                       .files = files,
-                       .folder = options.index_dir,
-                       .make_anew = options.make_index_anew};
+  IndexRequest request = request_for(options, "lmdb", files);
   request.identities = [&] {
     return with_place([&] { return path.string(); },
                       [&] {

@@ -1,6 +1,7 @@
 // What the formats with a record in each line have in common.
 #pragma once
 #include <trireme/base/text.h>
+#include <algorithm>
 #include <charconv>
 #include <cstdint>
 #include <optional>
@@ -60,6 +61,16 @@ inline std::vector<TextColumn> columns_of_json(const Json& json) {
                        .is_array = column.at(2),
                        .is_everywhere = column.at(3)});
   return columns;
+}
+
+// The columns that the options choose, all of which there are.
+inline std::vector<TextColumn> chosen_columns(const OpenOptions& options, const Json& facts) {
+  const auto all = columns_of_json(facts.at("columns"));
+  if (options.columns.empty()) return all;
+  std::vector<TextColumn> chosen;
+  for (const std::string& name : options.columns)
+    chosen.push_back(*std::ranges::find(all, name, &TextColumn::name));
+  return chosen;
 }
 
 inline std::vector<FieldSpec> specs_of_columns(const std::vector<TextColumn>& columns) {

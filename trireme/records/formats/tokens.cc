@@ -275,11 +275,8 @@ SharedReader open_tokens(const OpenOptions& options) {
     reader = std::make_shared<MegatronDocuments>(std::move(files),
                                                  content_of("tokens", about, identities));
   } else if (options.separator) {
-    IndexRequest request{.format = "tokens",
-                         .files = names,
-                         .options = {{"dtype", dtype}, {"separator", *options.separator}},
-                         .folder = options.index_dir,
-                         .make_anew = options.make_index_anew};
+    IndexRequest request = request_for(options, "tokens", names,
+                                       {{"dtype", dtype}, {"separator", *options.separator}});
     request.identities = [&] {
       std::vector<FileIdentity> named = identities;
       for (size_t i = 0; i < named.size(); ++i) named[i].name = names.names[i];

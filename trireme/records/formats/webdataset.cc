@@ -170,8 +170,9 @@ class SeenExtensions {
     uint64_t count = 0;
     std::string first_without;  // The first record that lacks it.
   };
-  void add_record(const std::vector<std::string>& extensions, const std::string& place) {
-    if (records_++ == 0) first_record_ = place;
+  template <typename Place>
+  void add_record(const std::vector<std::string>& extensions, const Place& place) {
+    if (records_++ == 0) first_record_ = place();
     for (const std::string& extension : extensions)
       if (++seen_[extension].count == 1 && records_ > 1)
         seen_[extension].first_without = first_record_;
@@ -179,7 +180,7 @@ class SeenExtensions {
     for (auto& [extension, seen] : seen_)
       if (seen.first_without.empty() &&
           std::ranges::find(extensions, extension) == extensions.end())
-        seen.first_without = place;
+        seen.first_without = place();
   }
   bool is_everywhere(const Seen& seen) const { return seen.count == records_; }
   bool is_doubtful(const Seen& seen) const {
@@ -230,8 +231,9 @@ class TarScan {
   void end_record() {
     if (in_record_.empty()) return;
     if (!is_damaged_)
-      seen_.add_record(in_record_,
-                       fmt::format("{}: record {}", shards_.files().names[file_], number_));
+      seen_.add_record(in_record_, [&] {
+        return fmt::format("{}: record {}", shards_.files().names[file_], number_);
+      });
     ++number_;
     in_record_.clear();
     is_damaged_ = false;
