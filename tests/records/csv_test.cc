@@ -96,6 +96,17 @@ TEST(Csv, NamesTheLineAndTheColumnOfAMistake) {
   expect("a,b\n1,cat\n", {"line 2", "'cat'"}, more, ErrorCode::corrupt);
 }
 
+TEST(Csv, ReadsManyColumnsSoon) {
+  const Folder folder;
+  std::string names, cells;
+  for (int i = 0; i < 100'000; ++i) {
+    names += (i > 0 ? ",c" : "c") + std::to_string(i);
+    cells += i > 0 ? ",7" : "7";
+  }
+  const auto reader = open_path(folder.write("x.csv", names + "\n" + cells + "\n"));
+  EXPECT_EQ(reader->fields().size(), 100'000U);
+}
+
 TEST(Csv, AllowsAMissingValueInAColumnThatWasNotChosen) {
   const Folder folder;
   OpenOptions options = csv(folder.write("x.csv", "a,b\n1,2\n3,\n"));

@@ -3,6 +3,8 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <trireme/base/files.h>
+#include <trireme/checkpoint/digest.h>
+#include <functional>
 #include <thread>
 
 #include "../checkpoint/file_size_limit.h"
@@ -45,6 +47,64 @@ TEST(Index, NamesAFileThatChangedAndTheRemedy) {
   options.make_index_anew = true;
   EXPECT_EQ(text_of(*open_records(options), 1, "text"), "3");
   EXPECT_EQ(open_path(file)->size(), 2);
+}
+
+// Changes an index with all that it is checked by, as somebody could who gives data to others.
+void forge(const fs::path& index, const std::function<void(std::string& body)>& change) {
+  constexpr size_t kHeader = 48, kDigest = 32;
+  const std::string whole = read_file(index);
+  std::string body = whole.substr(kHeader);
+  change(body);
+  checkpoint::Digest digest;
+  digest.update(std::as_bytes(std::span(body)));
+  const auto pieces = digest.pieces();
+  const auto checked = checkpoint::digest_of_piece(std::as_bytes(std::span(pieces)));
+  std::string header = whole.substr(0, kHeader);
+  std::memcpy(header.data() + kDigest, checked.data(), checked.size());
+  std::ofstream(index, std::ios::binary) << header << body;
+}
+
+TEST(Index, ThatNamesAFileThatItHasNotIsRefused) {
+  const Folder folder;
+  const std::string file = folder.write("a.txt", "1\n2\n");
+  open_path(file);
+  forge(index_in(folder.path()), [](std::string& body) {
+    const uint32_t beyond = 1'000'000;
+    // The file of the last entry is the first half of its last eight bytes.
+    std::memcpy(body.data() + body.size() - 8, &beyond, sizeof beyond);
+  });
+  const auto reader = open_path(file);
+  EXPECT_EQ(text_of(*reader, 0, "text"), "1");
+  const std::string message = message_of(ErrorCode::corrupt, [&] { read_record(*reader, 1); });
+  EXPECT_NE(message.find("trireme data index"), std::string::npos) << message;
+}
+
+TEST(Index, ThatLeadsOutsideOfAFolderOfImagesIsRefused) {
+  const Folder folder;
+  folder.write("secret.jpg", "secret");
+  folder.write("f/a/b.jpg", "image");
+  const fs::path images = folder.path("f");
+  open_path(images);
+  forge(index_in(images), [](std::string& body) {
+    const size_t name = body.rfind("a/b.jpg");
+    body.replace(name, 7, "../x.jp");
+  });
+  const std::string message =
+      message_of(ErrorCode::corrupt, [&] { read_record(*open_path(images), 0); });
+  EXPECT_NE(message.find("trireme data index"), std::string::npos) << message;
+}
+
+TEST(Index, OfFactsThatAreNoneIsRefused) {
+  const Folder folder;
+  const std::string file = folder.write("a.csv", "a,b\n1,2\n");
+  open_path(file);
+  forge(index_in(folder.path()), [](std::string& body) {
+    const std::string columns = "\"columns\":[[\"a\"";
+    const size_t at = body.find(columns);
+    ASSERT_NE(at, std::string::npos);
+    body.replace(at, columns.size(), "\"columns\":[[777");
+  });
+  message_of(ErrorCode::corrupt, [&] { open_path(file); });
 }
 
 TEST(Index, AcceptsAFileThatWasOnlyCopied) {

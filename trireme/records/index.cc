@@ -102,6 +102,10 @@ Json json_of_index(std::string_view format, const Json& options, const std::stri
 }
 
 void add_largest(IndexContent& content, std::span<const FileIdentity> files) {
+  // JSON compares the names of an object with each other. Of more fields, keep_largest() keeps
+  // those that somebody asks for.
+  constexpr size_t kMostNames = 1000;
+  if (content.largest.size() > kMostNames) return;
   std::vector<int64_t> times;
   for (const FileIdentity& file : files) times.push_back(file.mtime_ns);
   for (const auto& [field, number] : content.largest)
@@ -301,13 +305,21 @@ Index::Index(fs::path path) : path_(std::move(path)) {
   } catch (const Json::exception& error) {
     throw damaged(error.what());
   }
+  if (entries_.empty()) throw damaged("it has no entry");
 }
 
 Entry Index::entry(int64_t number) const {
   const Entry found = entries_[static_cast<size_t>(number)];
   // The entry is read before the map is checked, so that a lost page is noticed.
   std::atomic_signal_fence(std::memory_order_seq_cst);
-  with_place([&] { return "the index " + path_.string(); }, [&] { map_->check(); });
+  with_place([&] { return "the index " + path_.string(); },
+             [&] {
+               map_->check();
+               // The index may have come with the data.
+               if (found.file >= std::max<size_t>(1, files_.size()))
+                 throw Damage(fmt::format("its entry {} is in a file that it has not", number),
+                              std::string(kMakeAnew));
+             });
   return found;
 }
 

@@ -145,6 +145,11 @@ std::shared_ptr<const Reader> open_records(const OpenOptions& options) {
     return reader;
   } catch (const fs::filesystem_error& error) {
     throw Error(ErrorCode::io, "data", error.what(), "check the path and its permissions");
+  } catch (const Json::exception& error) {
+    throw Error(ErrorCode::corrupt, "data",
+                fmt::format("'{}': its index or the names of the options are damaged: {}",
+                            shown_path(options.path), error.what()),
+                "trireme data index, or names in UTF-8");
   }
 }
 

@@ -6,7 +6,9 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <map>
 #include <optional>
+#include <set>
 #include <utility>
 #include "csv_row.h"
 #include "text_rows.h"
@@ -177,20 +179,23 @@ class CsvScan {
   }
 
   void check_names() {
-    std::vector<std::string> names;
+    std::set<std::string_view> names;
     for (const CsvColumn& column : columns_) {
-      if (column.name.empty() || std::ranges::find(names, column.name) != names.end())
+      if (column.name.empty() || !names.insert(column.name).second)
         throw Damage(fmt::format("the name '{}' of a column is empty or there twice", column.name),
                      "names, or no header", ErrorCode::invalid_argument);
-      names.push_back(column.name);
     }
     std::vector<std::string> wanted = options_.columns;
     if (!options_.label.empty()) wanted.push_back(options_.label);
     for (const std::string& name : wanted)
-      if (std::ranges::find(names, name) == names.end())
-        throw Damage(fmt::format("there is no column '{}'", name),
-                     fmt::format("one of {}", fmt::join(names, ", ")),
-                     ErrorCode::invalid_argument);
+      if (!names.contains(name)) throw no_column(name);
+  }
+
+  Damage no_column(const std::string& name) const {
+    std::vector<std::string_view> names;
+    for (const CsvColumn& column : columns_) names.push_back(column.name);
+    return Damage(fmt::format("there is no column '{}'", name),
+                  fmt::format("one of {}", fmt::join(names, ", ")), ErrorCode::invalid_argument);
   }
 
   // Columns know only rows that are whole. Returns the label.
@@ -252,9 +257,11 @@ class CsvReader : public IndexedReader {
       : IndexedReader(std::move(files.shards), std::move(files.index), specs_of_columns(chosen)),
         chosen_(chosen),
         delimiter_(delimiter) {
+    std::map<std::string_view, size_t> slots;
+    for (size_t i = 0; i < chosen_.size(); ++i) slots.emplace(chosen_[i].name, i);
     for (const TextColumn& column : all) {
-      const auto found = std::ranges::find(chosen_, column.name, &TextColumn::name);
-      slots_.push_back(static_cast<size_t>(found - chosen_.begin()));
+      const auto slot = slots.find(column.name);
+      slots_.push_back(slot == slots.end() ? chosen_.size() : slot->second);
     }
   }
 

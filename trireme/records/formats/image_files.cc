@@ -27,7 +27,14 @@ Entry ImageFilesReader::entry_of(int64_t index) const {
 }
 
 fs::path ImageFilesReader::path_of(const Entry& entry) const {
-  return base_ / index_->names().substr(entry.offset, entry.extra);
+  const std::string_view names = index_->names();
+  const bool fits = entry.offset <= names.size() && entry.extra <= names.size() - entry.offset;
+  if (!fits || leads_outside(names.substr(entry.offset, entry.extra)))
+    throw Error(ErrorCode::corrupt, "data",
+                fmt::format("the index {} has an entry without the name of a file in '{}'",
+                            index_->path().string(), base_.string()),
+                "trireme data index");
+  return base_ / names.substr(entry.offset, entry.extra);
 }
 
 void ImageFilesReader::read(int64_t index, Record& record) const {

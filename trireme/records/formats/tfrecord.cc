@@ -151,6 +151,8 @@ class TfRecordReader : public IndexedReader {
 
  protected:
   void read_entry(const Entry& entry, Record& record) const override {
+    if (entry.bytes < kHeadBytes + kCrcBytes)
+      throw Damage("the index has too few bytes for it", "trireme data index");
     const auto whole = shards().read(entry.file, entry.offset, entry.bytes, record);
     const auto message = whole.subspan(kHeadBytes, entry.bytes - kHeadBytes - kCrcBytes);
     if (!has_right_length(whole.first(kHeadBytes)) ||

@@ -32,9 +32,9 @@ std::pair<std::string_view, std::string_view> split_name(std::string_view name) 
   return {name.substr(0, dot), name.substr(dot + 1)};
 }
 
-bool equals_in_any_case(std::string_view a, std::string_view b) {
-  return std::ranges::equal(
-      a, b, [](unsigned char x, unsigned char y) { return std::tolower(x) == std::tolower(y); });
+bool is_before_in_any_case(std::string_view a, std::string_view b) {
+  return std::ranges::lexicographical_compare(
+      a, b, [](unsigned char x, unsigned char y) { return std::tolower(x) < std::tolower(y); });
 }
 
 std::string lower(std::string_view text) {
@@ -140,8 +140,9 @@ class WebDatasetReader : public IndexedReader {
     record.fields.push_back({.name = kKey, .bytes = room.first(key.size()), .encoded = true});
   }
   std::string_view name_of_extension(std::string_view extension) const {
-    for (const std::string& known : extensions_)
-      if (equals_in_any_case(known, extension)) return known;
+    // They are sorted.
+    const auto known = std::ranges::lower_bound(extensions_, extension, is_before_in_any_case);
+    if (known != extensions_.end() && !is_before_in_any_case(extension, *known)) return *known;
     throw Damage(fmt::format("the record has a member '.{}' that it had not when it was indexed",
                              extension),
                  "trireme data index");
