@@ -47,7 +47,8 @@ build-lint/compile_commands.json: | setup
 	cmake --preset lint -DTORCH_DIR='$(TORCH_DIR)'
 
 bench: configure
-	cmake --build --preset release -j$(JOBS) --target trireme trireme-worker trireme-bench
+	cmake --build --preset release -j$(JOBS) --target trireme trireme-worker trireme-bench \
+	  bench_input_loops
 	.venv/bin/python bench/run.py
 
 soak: setup-test build

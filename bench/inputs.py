@@ -10,6 +10,7 @@ import tempfile
 
 from contenders import PYTHON, ROOT, TRIREME, progress, run
 from pairs import Measurement, interleave
+from programmes import compiled
 from report import Row, Section
 from service_input import rows_of_service
 
@@ -62,10 +63,25 @@ def pipeline(library, data, threads):
     return Measurement(seconds, seconds)
 
 
-def peers_of(data, threads):
-    """name -> its measurement, for libraries that are here."""
+def bound(programme, kind, data, threads):
+    figures = run([programme, kind, data.path, SECONDS, BATCH, threads])
+    seconds = 1000 / figures["samples_per_second"]
+    return Measurement(seconds, seconds)
+
+
+# The kind of data -> name of a loop without a library -> its word for input_bound.cc.
+BOUNDS = {"memory": {"bare C++ loop": "memory"},
+          "small": {"bare C++ loop": "files", "bare C++ loop, files in memory": "bytes"},
+          "large": {}}
+
+
+def peers_of(data, threads, bounds):
+    """name -> its measurement, for libraries that are here. `bounds` is the programme of the bare
+    loops, or None."""
     workers = 0 if threads == 1 else threads
-    peers = {f"DataLoader, {workers} workers": functools.partial(torch_loader, data, workers)}
+    peers = {f"{name}, {threads}": functools.partial(bound, bounds, kind, data, threads)
+             for name, kind in BOUNDS[data.peer].items() if bounds}
+    peers[f"DataLoader, {workers} workers"] = functools.partial(torch_loader, data, workers)
     if data.peer == "memory":
         peers["DataLoader, batched"] = functools.partial(torch_loader, data, 0, True)
     for library, (python, _) in PIPELINES.items():
@@ -74,13 +90,13 @@ def peers_of(data, threads):
     return peers
 
 
-def make_bytes(folder):
-    """CIFAR-10's binary format with random pixels."""
+def make_bytes(folder, records=4000):
+    """Five files in CIFAR-10's binary format with random pixels, each of so many records."""
     numbers = random.Random(1)
     for number in range(1, 6):
         (folder / f"data_batch_{number}.bin").write_bytes(
             b"".join(bytes([numbers.randrange(10)]) + numbers.randbytes(3072)
-                     for _ in range(4000)))
+                     for _ in range(records)))
 
 
 STEPS = 40
@@ -140,17 +156,21 @@ def measure_inputs(rounds):
             (Set("JPEG 640x427, random resized crop 224, flip", "image_folder", large,
                  "decode | random_resized_crop(224) | flip | normalise(imagenet)", "large"),
              (1, 2))]
+        bounds = compiled("input_bound", base, "-ljpeg", needs="scripts/setup")
         for data, counts in sets:
             for threads in counts:
-                mine, peers = f"ours, {threads}", peers_of(data, threads)
+                mine, peers = f"ours, {threads}", peers_of(data, threads, bounds)
                 taken = interleave({mine: functools.partial(ours, data, threads)} | peers, rounds,
                                    progress)
                 rows += [Row(data.title, mine, taken[mine], peer, taken[peer]) for peer in peers]
         rows += rows_of_service(sets[-1][0], rounds)
         rows += rows_of_steps(base, small, rounds)
-    note = (f"The time of 1,000 samples in shuffled batches of {BATCH}, without a model. Peers: "
-            "torch's DataLoader with Pillow and torchvision's transforms v2; \"batched\" takes the "
-            "rows of a batch by one index; tf.data, Grain and FFCV as their guides for speed say. "
+    note = (f"The time of 1,000 samples in shuffled batches of {BATCH}, without a model. The bare "
+            "C++ loop is the bound: a programme for this data alone, without LibTorch and without "
+            "threads that hand batches over, which reads the files or has their bytes in memory "
+            "(bench/input_bound.cc). Peers: torch's DataLoader with Pillow and torchvision's "
+            "transforms v2; \"batched\" takes the rows of a batch by one index; tf.data, Grain and "
+            "FFCV as their guides for speed say. "
             "The number behind a name is that of its threads (Grain: processes). The images are "
             "generated: CIFAR's size in quality 95, and photographs' size of 640x427 in quality "
             "90; FFCV reads them from its own format. The row of two jobs is the CPU time of 1,000 "

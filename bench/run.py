@@ -30,12 +30,15 @@ from build import known_commit, measure_build
 from checkpoints import measure_checkpoints
 from contenders import PYTHON, ROOT, TRIREME, progress
 from divided import MICROBATCHES, measure_pipelines, measure_shards
+from input_memory import measure_input_memory
+from input_scale import measure_input_scale
 from input_tuning import measure_input_tuning
 from inputs import measure_inputs
 from links import measure_compression, measure_compression_loss, measure_links
 from memory import BATCHES, measure_memory
 from parts import (FEWEST_ROUNDS, measure_collectives, measure_noise, measure_requests,
                    measure_scale, measure_servers, measure_startup, measure_steps)
+from record_inputs import measure_formats
 from recovery import measure_recovery
 from report import markdown, table
 from server_jobs import SERVER_JOBS, measure_server_jobs
@@ -45,6 +48,8 @@ PAGE = ROOT / "docs/benchmarks.md"
 # Part -> the title of its section. The page has the sections in this order.
 PARTS = {"noise": "Noise", "step": "Training step", "scale": "Scale",
          "input": "Input", "input-tuning": "Input that is tuned or cached",
+         "input-formats": "Input from each format", "input-scale": "Input at scale",
+         "input-memory": "Memory of input",
          "pipeline": "Pipelines", "shards": "Shards", "memory": "Memory",
          "startup": "Start",
          "checkpoint": "Checkpoints", "recovery": "Recovery", "collectives": "all_reduce",
@@ -103,6 +108,9 @@ def main():
         "scale": lambda: measure_scale(arguments.model or ["mlp"], rounds, steps),
         "input": lambda: measure_inputs(rounds),
         "input-tuning": lambda: measure_input_tuning(rounds),
+        "input-formats": lambda: measure_formats(rounds),
+        "input-scale": lambda: measure_input_scale(rounds),
+        "input-memory": lambda: measure_input_memory(rounds),
         "pipeline": lambda: measure_pipelines(
             [name for name in arguments.model or MICROBATCHES if name in MICROBATCHES], rounds,
             steps),
