@@ -11,6 +11,7 @@
 #include <any>
 #include <numeric>
 
+#include "../base/expect_error.h"
 #include "data_files.h"
 
 namespace trireme::data {
@@ -123,6 +124,8 @@ TEST(IdxRecords, AreReadWhereAKeyNeedsThem) {
   EXPECT_TRUE(with([](DataOptions& o) { o.target = "label"; }));
   EXPECT_TRUE(with([](DataOptions& o) { o.on_bad_record = "skip"; }));
   EXPECT_TRUE(with([](DataOptions& o) { o.service = "host"; }));
+  EXPECT_TRUE(with([](DataOptions& o) { o.path = "https://host/train-images-idx3-ubyte"; }));
+  EXPECT_TRUE(with([](DataOptions& o) { o.test_labels = "http://host/labels"; }));
   EXPECT_FALSE(with([](DataOptions& o) { o.cache_bytes = 5, o.bad_records = 3, o.classes = 12; }));
 }
 
@@ -172,6 +175,27 @@ TEST(IdxRecords, ComeFromFilesThatKeysName) {
     lonely.test_fraction = 0;
     EXPECT_EQ(read_idx_set(lonely).train_samples, 2);
   }
+}
+
+TEST(IdxRecords, ComeFromFilesOfAServer) {
+  DataOptions options;
+  options.name = "idx";
+  options.path = "https://me:secret@host/mnist/train-images-idx3-ubyte.gz";
+  IdxFiles files = find_idx_files(options);
+  EXPECT_EQ(files.images, options.path);
+  EXPECT_EQ(files.labels, "https://me:secret@host/mnist/train-labels-idx1-ubyte.gz");
+  EXPECT_TRUE(files.test_images.empty()) << "no folder of a server can be looked through";
+  options.test_path = "https://host/mnist/t10k-images-idx3-ubyte";
+  EXPECT_EQ(find_idx_files(options).test_labels, "https://host/mnist/t10k-labels-idx1-ubyte");
+  options.path += "?signature=secret";
+  const std::string said = message_of(ErrorCode::not_found, [&] { find_idx_files(options); });
+  EXPECT_NE(said.find("data.labels=FILE"), std::string::npos) << said;
+  EXPECT_EQ(said.find("secret"), std::string::npos) << said;
+  options.labels = "https://host/labels?signature=other";
+  EXPECT_EQ(find_idx_files(options).labels, options.labels);
+  EXPECT_TRUE(find_kind("idx")->uses("data.download_dir"));
+  EXPECT_TRUE(find_kind("parquet")->uses("data.download_dir"));
+  EXPECT_FALSE(find_kind("image_list")->uses("data.download_dir"));
 }
 
 TEST(IdxRecords, OfPartsOfOtherSizesAreRefused) {

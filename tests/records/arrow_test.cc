@@ -6,6 +6,7 @@
 #include <array>
 #include <thread>
 #include "files.h"
+#include "gone_server.h"
 
 namespace trireme::records {
 namespace arrow_tests {
@@ -256,6 +257,24 @@ TEST_P(ArrowFiles, AreReadOnThoughTheirTimeChanges) {
   const auto reader = open_records(open);
   fs::last_write_time(open.path, fs::file_time_type::clock::now() + std::chrono::seconds(5));
   EXPECT_EQ(text_of(*reader, 5, "text"), "six");
+}
+
+TEST_P(ArrowFiles, AreReadFromAServer) {
+  if (is_built_without_arrow()) return;
+  const GoneServer server;
+  const std::string name = GetParam(), end = name.substr(1);
+  server.put("a" + end, content()), server.put("b" + end, content());
+  const std::string both = "{a,b}" + end;
+  folder_.write("a" + end, content()), folder_.write("b" + end, content());
+  OpenOptions here = options(), there = server.options({}, GoneServer::address(both));
+  here.path = folder_.path(both);
+  here.label = there.label = "label";
+  const auto remote = open_records(there);
+  expect_same_records(*remote, *open_records(here));
+  EXPECT_EQ(remote->blocks(), open_records(here)->blocks());
+  EXPECT_EQ(remote->place(6).find("http://127.0.0.1:1/data/b" + end + ", row 0"), 0U);
+  there.path = GoneServer::address("{a,c}" + end);
+  EXPECT_NE(refusal_without_secret(there, ErrorCode::io).find("data/c" + end), std::string::npos);
 }
 
 TEST_P(ArrowFiles, NameDamage) {

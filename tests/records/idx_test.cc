@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "files.h"
+#include "gone_server.h"
 
 namespace trireme::records {
 namespace idx_tests {
@@ -89,6 +90,43 @@ TEST(IdxFormat, ReadsTheFilesOfAFolder) {
   EXPECT_NE(reader->stamp(0), 0);
   EXPECT_THROW(read_record(*reader, 3), Error);
   EXPECT_THROW(reader->label(-1), Error);
+}
+
+TEST(IdxFormat, ReadsTheFilesOfAServer) {
+  const Folder folder;
+  write_train(folder);
+  const GoneServer server;
+  const std::string images = server.put(kTrainImages + ".gz", gzipped(images_of(3)));
+  const OpenOptions options = server.options("idx", images);
+  EXPECT_THAT(refusal_without_secret(options, ErrorCode::io),
+              HasSubstr("data/" + kTrainLabels + ".gz: it cannot be fetched"));
+  server.put(kTrainLabels + ".gz", gzipped(labels_of("\x05\xff\x02")));
+  const auto reader = open_records(options);
+  expect_three_images(*reader);
+  expect_same_records(*reader, *open_path(folder.path()));
+  const int64_t stamp = reader->stamp(0);
+  server.put(kTrainLabels + ".gz", gzipped(labels_of("\x05\xff\x03")));
+  EXPECT_NE(open_records(options)->stamp(0), stamp);
+}
+
+TEST(IdxFormat, TakesLabelsThatTheOptionNamesForImagesOfAServer) {
+  const Folder folder;
+  write_train(folder);
+  const GoneServer server;
+  OpenOptions options = server.options("idx", server.put("images", images_of(3)));
+  options.labels = folder.path(kTrainLabels);
+  expect_three_images(*open_records(options));
+  options.labels = server.put("numbers", labels_of("\x05\xff\x02"));
+  expect_three_images(*open_records(options));
+  options.labels.clear();
+  options.path += "?signature=secret";  // That of the labels is another one.
+  EXPECT_THAT(refusal_without_secret(options, ErrorCode::not_found),
+              AllOf(HasSubstr("127.0.0.1:1/data/images"), HasSubstr("the option labels")));
+  options.part = "test";
+  EXPECT_THAT(refusal_without_secret(options, ErrorCode::invalid_argument), HasSubstr("no part"));
+  options.part.clear();
+  options.path = GoneServer::address("{a,b}-images");
+  EXPECT_THAT(refusal_without_secret(options, ErrorCode::invalid_argument), HasSubstr("2 files"));
 }
 
 TEST(IdxFormat, ReadsThePartThatIsChosen) {

@@ -1,6 +1,8 @@
+#include <trireme/base/files.h>
 #include <numeric>
 
 #include "files.h"
+#include "gone_server.h"
 
 namespace trireme::records {
 namespace images_tests {
@@ -157,6 +159,41 @@ TEST(Cifar, ReadsBothKindsAsViews) {
   EXPECT_EQ(label_of(*fine, 0), 99);
   EXPECT_EQ(numbers_of<int64_t>(read_record(*fine, 0).at("coarse")).at(0), 7);
   EXPECT_EQ(numbers_of<int64_t>(read_record(*fine, 0).at("fine")).at(0), 99);
+}
+
+TEST(Cifar, ReadsTheFilesOfAServer) {
+  const Folder folder;
+  const GoneServer server;
+  for (const char* const name : {"a.bin", "b.bin"})
+    server.put(name, read_file(folder.write(name, cifar_record("\x03", name[0]))));
+  folder.write("batches.meta.txt", "airplane\n");
+  const auto remote = open_records(server.options("cifar", GoneServer::address("{a,b}.bin")));
+  expect_same_records(*remote, *open_path(folder.path("{a,b}.bin"), "cifar"));
+  EXPECT_EQ(remote->place(1), "http://127.0.0.1:1/data/b.bin, record 0 at byte 0");
+  EXPECT_TRUE(remote->class_names().empty());
+  const int64_t stamp = remote->stamp(0);
+  server.put("b.bin", cifar_record("\x04", 1));
+  const OpenOptions options = server.options("cifar", GoneServer::address("{a,b}.bin"));
+  EXPECT_NE(open_records(options)->stamp(0), stamp);
+  EXPECT_NE(
+      refusal_without_secret(server.options("cifar", GoneServer::address("c.bin")), ErrorCode::io)
+          .find("data/c.bin: it cannot be fetched in 1 tries"),
+      std::string::npos);
+}
+
+TEST(OpenRecords, SaysWhyImagesOnAServerAreRefused) {
+  const GoneServer server;
+  for (const char* const format : {"image_folder", "image_list"}) {
+    const std::string said = refusal_without_secret(
+        server.options(format, GoneServer::address("list.txt")), ErrorCode::unsupported);
+    EXPECT_NE(said.find("trireme data pack --to webdataset"), std::string::npos) << said;
+    EXPECT_NE(said.find("http://127.0.0.1:1/data/list.txt"), std::string::npos) << said;
+  }
+  const Folder folder;
+  const std::string list = folder.write("list.txt", GoneServer::address("cat.jpg") + " 0\n");
+  const std::string said =
+      refusal_without_secret(server.options("image_list", list), ErrorCode::unsupported);
+  EXPECT_NE(said.find("'http://127.0.0.1:1/data/cat.jpg' is an address"), std::string::npos);
 }
 
 TEST(Cifar, RefusesCutFilesAndWrongLabels) {

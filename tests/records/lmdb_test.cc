@@ -1,6 +1,7 @@
 #include <trireme/base/files.h>
 #include <trireme/records/network_files.h>
 
+#include "gone_server.h"
 #include "lmdb_files.h"
 
 namespace trireme::records {
@@ -33,6 +34,29 @@ TEST(Lmdb, GivesKeysInOrderAndImagesByTheirBeginning) {
     EXPECT_EQ(record.at("value").text(), "");
     EXPECT_EQ(reader->fields().size(), 3U);
   }
+}
+
+TEST(Lmdb, ReadsTheFileOfAServer) {
+  const Folder folder;
+  write_lmdb(folder.path("db"), {{"a", "one"}, {"b", std::string(20'000, 'v')}});
+  write_lmdb(folder.path("other"), {{"a", "two"}});
+  const GoneServer server;
+  const std::string bytes = read_file(folder.path("db/data.mdb"));
+  const OpenOptions options = server.options("lmdb", server.put("data.mdb", bytes));
+  const auto made = open_records(options);
+  expect_same_records(*made, *open_records(lmdb(folder.path("db"))));
+  EXPECT_EQ(made->place(1), "http://127.0.0.1:1/data/data.mdb, record 1");
+  // The index knows the file: another one that has taken its place is not read.
+  server.put("data.mdb", read_file(folder.path("other/data.mdb")));
+  EXPECT_EQ(text_of(*made, 0, "value"), "one") << "a file stays open";
+  EXPECT_NE(refusal_without_secret(options, ErrorCode::io).find("data.mdb: it cannot be fetched"),
+            std::string::npos);
+  OpenOptions anew = options;
+  anew.make_index_anew = true;
+  EXPECT_EQ(text_of(*open_records(anew), 0, "value"), "two");
+  anew.path = GoneServer::address("{a,b}.mdb");
+  EXPECT_NE(refusal_without_secret(anew, ErrorCode::invalid_argument).find("is not one file"),
+            std::string::npos);
 }
 
 TEST(Lmdb, RefusesFilesThatAreCutOrNone) {

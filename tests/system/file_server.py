@@ -1,5 +1,5 @@
 """An HTTP server on loopback for tests: it serves files with ranges and ETags, and has faults on
-request."""
+request. And the base of the tests that read from it."""
 
 import hashlib
 import http.server
@@ -7,6 +7,8 @@ import re
 import ssl
 import threading
 import time
+
+from support import TRIREME, SystemTest, environment
 
 
 class FileServer:
@@ -123,3 +125,27 @@ class FileServer:
                     self.close_connection = True
 
         return Handler
+
+
+class RemoteTest(SystemTest):
+    def serve(self, files, **options):
+        server = FileServer(files, **options)
+        self.addCleanup(server.close)
+        return server
+
+    @property
+    def downloads(self):
+        return self.folder / "downloads"
+
+    def data(self, command, address, *words, code=0, **more):
+        out, err = self.out_and_err(command, address, *words, code=code, **more)
+        return out if code == 0 else out + err
+
+    def out_and_err(self, command, address, *words, code=0, **more):
+        options = ["--index-dir", self.folder / "index", "--download-dir", self.downloads,
+                   "--download-timeout", "1s", "--download-tries", "2"]
+        actual, out, err = self.run_to_end(
+            TRIREME, "data", command, address, *options, *words,
+            env=environment(no_proxy="127.0.0.1", NO_PROXY="127.0.0.1", **more))
+        self.assertEqual(actual, code, out + err)
+        return out, err

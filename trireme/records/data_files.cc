@@ -98,7 +98,7 @@ void refuse_commands(const std::string& path) {
     throw Error(ErrorCode::unsupported, "data",
                 fmt::format("'{}' is a command or an address, but files are read here",
                             path.substr(0, path.find(':'))),
-                "the path of the files on this machine, or https:// for a format of shards");
+                "the path of the files on this machine, or their addresses with https://");
 }
 
 // The folder that has all the files, which are sorted; empty if they have none in common.

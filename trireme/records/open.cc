@@ -124,6 +124,15 @@ DataFiles files_of(const OpenOptions& options, std::span<const std::string_view>
                                   : find_files(options.path, ends);
 }
 
+Error refused_address(const Format& format, std::string_view address) {
+  return Error(ErrorCode::unsupported, "data",
+               fmt::format("the format {} is read from files on this machine, but '{}' is an "
+                           "address: {}",
+                           format.name, shown_address(address), format.not_remote),
+               "trireme data pack --to webdataset where the images are, and then the addresses of "
+               "its files");
+}
+
 bool is_needed(const OpenOptions& options, std::string_view field) {
   const auto& needed = options.needed;
   return needed && (needed->empty() || std::ranges::find(*needed, field) != needed->end());
@@ -133,12 +142,8 @@ std::shared_ptr<const Reader> open_records(const OpenOptions& options) {
   const Format& format =
       options.format.empty() ? guess_format(options.path) : find_format(options.format);
   check_options(format, options);
-  if (is_address(options.path) && !format.may_be_remote)
-    throw Error(ErrorCode::unsupported, "data",
-                fmt::format("the format {} is read from files on this machine, but '{}' is an "
-                            "address",
-                            format.name, shown_address(options.path)),
-                "webdataset, tfrecord or another format of shards");
+  if (is_address(options.path) && !format.not_remote.empty())
+    throw refused_address(format, options.path);
   try {
     auto reader = format.open(options);
     if (!options.keeps_damaged) refuse_damaged(*reader, options.remedy_of_damage);

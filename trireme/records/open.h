@@ -1,5 +1,6 @@
 // Opens a data set by the name of its format and the path of its files.
 #pragma once
+#include <trireme/base/error.h>
 #include <trireme/records/record.h>
 #include <trireme/records/remote/fetch.h>
 #include <filesystem>
@@ -23,8 +24,8 @@ struct ColumnChoice {
 
 struct OpenOptions {
   std::string format;  // A name of formats(); empty: by the names of the files.
-  // A file, a folder, or a pattern with *, {0000..0127} or {train,test}. For formats of shards
-  // also an address, or a pattern of addresses without *.
+  // A file, a folder, or a pattern with *, {0000..0127} or {train,test}. For most formats also an
+  // address, or a pattern of addresses without *.
   std::string path;
 
   // Options of single formats. An option that the format does not have must keep its default.
@@ -79,7 +80,8 @@ struct Format {
   // Columns that are not chosen are not read at all, and may have values without a field.
   bool reads_columns = false;
   std::shared_ptr<const Reader> (*open)(const OpenOptions&) = nullptr;
-  bool may_be_remote = false;  // Its files may have addresses.
+  // The reason why its files cannot have addresses; empty: they can.
+  std::string_view not_remote = {};
 };
 
 // The formats that there are, in the order of the documents.
@@ -92,6 +94,9 @@ const Format& guess_format(const std::string& path);
 
 // The files of the path, on this machine or on a server: see find_files() and find_remote_files().
 DataFiles files_of(const OpenOptions& options, std::span<const std::string_view> ends = {});
+
+// The refusal of an address by a format that reads files of this machine alone.
+Error refused_address(const Format& format, std::string_view address);
 
 // Whether the field is one of OpenOptions::needed.
 bool is_needed(const OpenOptions& options, std::string_view field);

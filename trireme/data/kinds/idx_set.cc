@@ -6,6 +6,9 @@
 #include <trireme/data/kinds/record_set.h>
 #include <trireme/data/service/addresses.h>
 #include <trireme/records/formats/idx_files.h>
+#include <trireme/records/remote/address.h>
+#include <algorithm>
+#include <array>
 #include <tuple>
 #include <utility>
 
@@ -19,7 +22,9 @@ using records::IdxKind;
   throw Error(ErrorCode::invalid_argument, "data", what, remedy);
 }
 
+// An address is always that of a file, because the folders of a server cannot be listed.
 bool is_file(const fs::path& path) {
+  if (records::is_address(path.string())) return true;
   std::error_code status;
   return fs::is_regular_file(path, status);
 }
@@ -50,10 +55,12 @@ fs::path find_file(const KeyOfFile& key, const KeyOfFile& folder, const std::str
     if (const fs::path path = records::find_idx_file(folder.value, usual_name); !path.empty())
       return path;
   if (!is_required) return {};
-  throw Error(ErrorCode::not_found, "config",
-              fmt::format("there is neither {0} nor {0}.gz in the folder {1}, {2}", usual_name,
-                          folder.name, folder.value.empty() ? "which is not given" : folder.value),
-              fmt::format("{}=FILE, or {}=FOLDER", key.name, folder.name));
+  throw Error(
+      ErrorCode::not_found, "config",
+      fmt::format("there is neither {0} nor {0}.gz in the folder {1}, {2}", usual_name,
+                  folder.name,
+                  folder.value.empty() ? "which is not given" : records::shown_path(folder.value)),
+      fmt::format("{}=FILE, or {}=FOLDER", key.name, folder.name));
 }
 
 // The labels of the file of images that data.path or data.test_path names.
@@ -65,7 +72,7 @@ fs::path labels_of_file(const KeysOfPart& keys) {
   throw Error(ErrorCode::not_found, "config",
               fmt::format("{} is {}, and the file of labels is not beside it, with labels-idx1 in "
                           "its name for images-idx3",
-                          keys.path.name, keys.path.value),
+                          keys.path.name, records::shown_path(keys.path.value)),
               fmt::format("{}=FILE", keys.labels.name));
 }
 
@@ -120,9 +127,13 @@ DataKind idx_kind() {
 }
 
 bool needs_records(const DataOptions& options) {
+  const bool is_remote =
+      std::ranges::any_of(std::array{&options.path, &options.test_path, &options.images,
+                                     &options.labels, &options.test_images, &options.test_labels},
+                          [](const std::string* file) { return records::is_address(*file); });
   return !options.stages.empty() || !options.test_stages.empty() || !options.inputs.empty() ||
          !options.target.empty() || options.on_bad_record == "skip" ||
-         !service_addresses(options.service).empty();
+         !service_addresses(options.service).empty() || is_remote;
 }
 
 void check_idx_files(const DataOptions& options) {

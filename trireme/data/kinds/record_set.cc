@@ -136,7 +136,8 @@ std::vector<PartFiles> part_files(const DataOptions& options) {
   if (is_cifar) parts[0].open.part = "train";
   if (!options.test_path.empty()) {
     parts.push_back({"test", open_options(options, options.test_path)});
-  } else if (is_cifar && std::filesystem::is_directory(options.path)) {
+  } else if (is_cifar && !records::is_address(options.path) &&
+             std::filesystem::is_directory(options.path)) {
     // Files of a usual name lie beside those of the training part.
     parts.push_back({"test", parts[0].open, true});
     parts[1].open.part = "test";
@@ -261,8 +262,6 @@ std::vector<DataKind> record_kinds() {
     add_record_keys(kind);
     for (const auto& [option, key] : kOptionKeys)
       if (has_option(format, option)) kind.keys.push_back(key);
-    if (format.may_be_remote)
-      for (const std::string_view key : kDownloadKeys) kind.keys.push_back(key);
     kind.has_tokens = format.name == "tokens";
     kind.has_blocks = true;
     kinds.push_back(std::move(kind));
@@ -272,6 +271,8 @@ std::vector<DataKind> record_kinds() {
 
 void add_record_keys(DataKind& kind) {
   for (const std::string_view key : kCommonKeys) kind.keys.push_back(key);
+  if (records::find_format(kind.name).not_remote.empty())
+    for (const std::string_view key : kDownloadKeys) kind.keys.push_back(key);
 }
 
 std::vector<PartFiles> files_of_parts(const DataOptions& options) {

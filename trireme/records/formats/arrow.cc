@@ -4,6 +4,7 @@
 #include <trireme/records/formats.h>
 #include <trireme/records/index.h>
 #include <trireme/records/indexed_reader.h>
+#include <trireme/records/remote/address.h>
 #include <algorithm>
 #include <atomic>
 #include <optional>
@@ -23,7 +24,7 @@ class ArrowReader : public Reader {
         groups_(options.memory_bytes) {
     if (set_.groups().empty())
       throw Error(ErrorCode::invalid_argument, "data",
-                  fmt::format("'{}' has no row", options.path), "files with rows");
+                  fmt::format("'{}' has no row", shown_path(options.path)), "files with rows");
     for (const FieldSpec& field : set_.fields()) {
       prototypes_.push_back({.name = field.name, .dtype = field.dtype, .encoded = field.encoded});
       has_lists_ |= !field.encoded && !field.shape;

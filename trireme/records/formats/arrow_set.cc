@@ -13,6 +13,7 @@
 #include <system_error>
 
 #include "arrow_library.h"
+#include "mapped_files.h"
 
 namespace trireme::records {
 namespace {
@@ -114,11 +115,14 @@ ArrowSet::ArrowSet(const OpenOptions& options, const Format& format, ArrowFormat
     : plugin_(arrow_library()),
       kind_(kind),
       memory_bytes_(options.memory_bytes),
-      shards_(find_files(options.path, format.ends),
+      shards_(files_of(options, format.ends),
               UnpackLimits{options.memory_bytes, options.max_ratio}, /*may_be_packed=*/false),
-      identities_(shards_.identities()),
       files_(shards_.count()),
       choice_{options.columns, options.label} {
+  if (shards_.is_remote())
+    fetch();
+  else
+    identities_ = shards_.identities();
   shards_.expect(identities_);
   try {
     for (size_t file = 0; file < files_.size(); ++file)
@@ -136,19 +140,33 @@ void ArrowSet::close() {
     if (file.handle) plugin_.close(file.handle);
 }
 
+void ArrowSet::fetch() {
+  shards_.files().remote->ask_for_changes();
+  for (size_t file = 0; file < files_.size(); ++file)
+    with_place([&] { return path(file); },
+               [&] {
+                 DataFile opened = open_to_stay(shards_.files(), file);
+                 identities_.push_back(opened.identity());
+                 identities_.back().name = shards_.name(file);
+                 if (kind_ == ArrowFormat::ipc)
+                   files_[file].map = std::make_shared<const MappedFile>(std::move(opened));
+                 else
+                   files_[file].fetched = std::make_shared<const DataFile>(std::move(opened));
+               });
+}
+
 void ArrowSet::open(size_t file, const OpenOptions& options) {
   File& mine = files_[file];
-  const auto opened = shards_.open(file);
-  FileBeingRead reading{*opened};
-  ArrowSource source{.bytes = static_cast<int64_t>(opened->size()),
+  if (kind_ == ArrowFormat::ipc && !mine.map)
+    mine.map = std::make_shared<const MappedFile>(shards_.path(file));
+  std::shared_ptr<const DataFile> opened;
+  if (!mine.map) opened = file_of(file);
+  FileBeingRead reading{mine.map ? mine.map->file() : *opened};
+  ArrowSource source{.bytes = static_cast<int64_t>(reading.file.size()),
                      .file = &reading,
                      .read = FileBeingRead::read};
-  if (kind_ == ArrowFormat::ipc) {
-    mine.map = std::make_shared<const MappedFile>(shards_.path(file));
-    source.map = mine.map->bytes().data();
-    source.bytes = std::ssize(mine.map->bytes());
-    if (source.bytes == 0) throw Damage("it is empty");
-  }
+  if (mine.map) source.map = mine.map->bytes().data();
+  if (mine.map && source.bytes == 0) throw Damage("it is empty");
   ArrowReply reply;
   mine.handle = plugin_.open(&source, kind_, memory_bytes_, &reply);
   if (!mine.handle) throw damage_of(reply, reading);
@@ -314,7 +332,7 @@ Damage ArrowSet::name_column(const ArrowGroupPlace& place, const std::vector<int
 void* ArrowSet::read_columns(const ArrowGroupPlace& place, const std::vector<int>& columns) const {
   const File& mine = files_[place.file];
   std::shared_ptr<const DataFile> opened;
-  if (!mine.map) opened = shards_.open(place.file);
+  if (!mine.map) opened = file_of(place.file);
   FileBeingRead reading{mine.map ? mine.map->file() : *opened};
   require_unchanged(reading.file, place.file);
   ArrowSource source{
@@ -339,6 +357,7 @@ void ArrowSet::require_unchanged(const DataFile& opened, size_t file) const {
     throw Damage(fmt::format("the file had {} bytes when it was opened, and now has {}",
                              known.bytes, status.st_size),
                  "leave the file alone while it is read");
+  if (shards_.is_remote()) return;  // Nobody writes into a file that was fetched.
   const int64_t time = status.st_mtim.tv_sec * 1'000'000'000 + status.st_mtim.tv_nsec;
   if (time != known.mtime_ns && opened.identity().digest != known.digest)
     throw Damage("the file was changed after it was opened",

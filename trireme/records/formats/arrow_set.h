@@ -1,4 +1,5 @@
-// The files of a data set in Parquet or Arrow: their columns, and the groups of their rows.
+// The files of a data set in Parquet or Arrow: their columns, and the groups of their rows. Files
+// on a server are fetched when the set is opened, because no index knows their rows.
 #pragma once
 #include <trireme/records/arrow/plugin.h>
 #include <trireme/records/damage.h>
@@ -100,9 +101,15 @@ class ArrowSet {
   struct File {
     void* handle = nullptr;
     std::shared_ptr<const MappedFile> map;
+    // One of a server, which is not mapped. It stays open, so that no process removes it.
+    std::shared_ptr<const DataFile> fetched;
     ArrowColumns columns, label;
   };
+  void fetch();
   void open(size_t file, const OpenOptions& options);
+  std::shared_ptr<const DataFile> file_of(size_t file) const {
+    return files_[file].fetched ? files_[file].fetched : shards_.open(file);
+  }
   void close();
   static std::vector<FieldSpec> specs_of(const ArrowSchema& schema, const ArrowColumns& columns);
   ArrowColumns choose(const ArrowSchema& schema, const std::vector<std::string>& names) const;

@@ -3,6 +3,7 @@
 #include <trireme/base/files.h>
 #include <trireme/base/text.h>
 #include <trireme/records/formats.h>
+#include <trireme/records/remote/address.h>
 #include <algorithm>
 #include <cstring>
 #include "mapped_files.h"
@@ -61,8 +62,9 @@ class CifarReader : public Reader {
     }
     label_bytes_ = label_bytes;
     const fs::path folder = files_.files.base;
-    class_names_ =
-        names_beside(folder / (label_bytes_ == 1 ? "batches.meta.txt" : "fine_label_names.txt"));
+    if (!files_.files.remote)  // A server need not have that file, and may be gone.
+      class_names_ =
+          names_beside(folder / (label_bytes_ == 1 ? "batches.meta.txt" : "fine_label_names.txt"));
     fields_.push_back({.name = "image", .shape = image_shape_});
     for (const char* const name : {"label", "fine", "coarse"})
       if (label_bytes_ == 2 || std::string_view(name) == "label")
@@ -146,7 +148,7 @@ DataFiles files_of_cifar(const OpenOptions& options) {
   if (part != "train" && part != "test")
     throw Error(ErrorCode::invalid_argument, "data",
                 fmt::format("the part of CIFAR is '{}'", part), "train or test");
-  if (!fs::is_directory(options.path)) return find_files(options.path);
+  if (is_address(options.path) || !fs::is_directory(options.path)) return files_of(options);
   const fs::path folder = options.path;
   for (const char* const name : {part == "train" ? "data_batch_*.bin" : "test_batch.bin",
                                  part == "train" ? "train.bin" : "test.bin"}) {

@@ -7,6 +7,7 @@
 #include <trireme/records/formats/idx_files.h>
 #include <trireme/records/indexed_reader.h>
 #include <trireme/records/mapped_file.h>
+#include <trireme/records/remote/address.h>
 #include <trireme/records/unpack.h>
 #include <algorithm>
 #include <cstring>
@@ -23,6 +24,7 @@ struct IdxFile {
   std::unique_ptr<MappedFile> map;  // Null if the file was packed.
   std::shared_ptr<const Block> unpacked;
   int64_t mtime_ns = 0;
+  bool is_remote = false;
   IdxHeader header;
   std::span<const std::byte> values;
 
@@ -37,13 +39,28 @@ struct IdxFile {
   }
 };
 
+// One on a server is fetched before. No index knows which version is the right one.
+DataFile open_or_fetch(const fs::path& path, IdxKind kind, const OpenOptions& options) {
+  if (!is_address(path.string())) return DataFile(path);
+  const DataFiles files = find_remote_files(path.string(), options.download);
+  files.remote->ask_for_changes();
+  try {
+    return files.remote->open_to_stay(0);
+  } catch (Damage& damage) {
+    if (kind == IdxKind::labels && damage.code == ErrorCode::not_found)
+      damage.remedy = "put the file there, or name it with the option labels";
+    throw;
+  }
+}
+
 IdxFile open_idx_file(const fs::path& path, IdxKind kind, const OpenOptions& options) {
   IdxFile opened;
-  opened.path = path.string();
+  opened.path = shown_path(path.string());
+  opened.is_remote = is_address(path.string());
   const std::span<const std::byte> bytes = with_place(
       [&] { return opened.path; },
       [&] {
-        DataFile file(path);
+        DataFile file = open_or_fetch(path, kind, options);
         opened.mtime_ns = file.mtime_ns();
         if (packing_of(file) == Packing::gzip) {
           opened.unpacked = unpack(file, Packing::gzip, {options.memory_bytes, options.max_ratio});
@@ -82,7 +99,11 @@ class IdxReader : public Reader {
     return fmt::format("{}, record {} at byte {}", images_.path, index,
                        images_.header.bytes + static_cast<uint64_t>(index) * image_bytes_);
   }
-  int64_t stamp(int64_t) const override { return std::max(images_.mtime_ns, labels_.mtime_ns); }
+  int64_t stamp(int64_t) const override {
+    // Fetched files have no times, but numbers of their bytes.
+    if (images_.is_remote || labels_.is_remote) return images_.mtime_ns ^ labels_.mtime_ns;
+    return std::max(images_.mtime_ns, labels_.mtime_ns);
+  }
   std::optional<int64_t> label(int64_t index) const override {
     require_record(index, size_);
     with_place([&] { return place(index); }, [&] { labels_.check(); });
@@ -172,24 +193,25 @@ IdxPaths paths_of_idx(const OpenOptions& options) {
                 fmt::format("the part of idx is '{}'", options.part), "train or test");
   std::error_code unknown;
   if (fs::is_directory(options.path, unknown)) return paths_in_folder(options);
-  const DataFiles files = find_files(options.path);
+  const DataFiles files = files_of(options);
   if (files.names.size() != 1)
     throw Error(ErrorCode::invalid_argument, "data",
-                fmt::format("'{}' means {} files, but the images of idx are in one", options.path,
+                fmt::format("'{}' means {} files, but the images of idx are in one", files.given,
                             files.names.size()),
                 "the path of that file, or of its folder");
   if (!options.part.empty())
     throw Error(ErrorCode::invalid_argument, "data",
                 fmt::format("the part is '{}', but '{}' is a file and no folder with both parts",
-                            options.part, options.path),
+                            options.part, files.given),
                 "the file of this part, and no part");
-  IdxPaths paths{files.path_of(0), options.labels};
+  IdxPaths paths{files.remote ? fs::path(files.remote->address(0)) : files.path_of(0),
+                 options.labels};
   if (paths.labels.empty()) paths.labels = labels_beside(paths.images);
   if (paths.labels.empty())
     throw no_idx_file(
         fmt::format("the file of labels is not beside '{}', with labels-idx1 in its name for "
                     "images-idx3",
-                    options.path),
+                    files.given),
         "the option labels, which names it");
   return paths;
 }

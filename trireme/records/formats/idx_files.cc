@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <trireme/base/error.h>
+#include <trireme/records/remote/address.h>
 #include <limits>
 
 namespace trireme::records {
@@ -52,6 +53,13 @@ bool replace_last(std::string& text, std::string_view from, std::string_view to)
   if (at == std::string::npos) return false;
   text.replace(at, from.size(), to);
   return true;
+}
+
+// The name of a file of labels. Empty if that of the images does not tell it.
+std::string name_of_labels(std::string name) {
+  if (!replace_last(name, "images", "labels")) return {};
+  replace_last(name, "idx3", "idx1");
+  return name;
 }
 
 }  // namespace
@@ -108,10 +116,15 @@ fs::path find_idx_file(const fs::path& folder, const std::string& name) {
 
 fs::path labels_beside(const fs::path& images) {
   std::string name = images.filename();
+  if (is_address(images.string())) {
+    // What is behind '?' may be a signature of this file alone.
+    const std::string labels = name_of_labels(name);
+    const bool is_plain = images.string().find_first_of("?#") == std::string::npos;
+    return labels.empty() || !is_plain ? fs::path() : images.parent_path() / labels;
+  }
   if (name.ends_with(".gz")) name.resize(name.size() - 3);
-  if (!replace_last(name, "images", "labels")) return {};
-  replace_last(name, "idx3", "idx1");
-  return find_idx_file(images.parent_path(), name);
+  const std::string labels = name_of_labels(name);
+  return labels.empty() ? fs::path() : find_idx_file(images.parent_path(), labels);
 }
 
 }  // namespace trireme::records

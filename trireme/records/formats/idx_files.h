@@ -30,7 +30,8 @@ std::string usual_idx_name(std::string_view part, IdxKind kind);
 // The file with this name in the folder, or the one with .gz behind it. Empty if there is neither.
 std::filesystem::path find_idx_file(const std::filesystem::path& folder, const std::string& name);
 // The file of labels that has the name of a file of images, with labels-idx1 for images-idx3, in
-// the same folder, plain or with .gz. Empty if there is none.
+// the same folder, plain or with .gz. Empty if there is none. For the address of a file of images,
+// the address of labels with the same packing; empty if it has a '?'. No server is asked.
 std::filesystem::path labels_beside(const std::filesystem::path& images);
 
 }  // namespace trireme::records

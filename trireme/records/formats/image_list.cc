@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <trireme/base/text.h>
 #include <trireme/records/formats.h>
+#include <trireme/records/remote/address.h>
 #include <algorithm>
 #include <charconv>
 #include <map>
@@ -86,6 +87,7 @@ IndexContent scan_list(const Shards& shards, const fs::path& base) {
   std::set<fs::path> known_folders;
   for (size_t i = 0; i < lines.size(); ++i) {
     const std::string where = fmt::format("{}, line {}", shards.path(0).string(), lines[i].number);
+    if (is_address(lines[i].name)) throw refused_address(find_format("image_list"), lines[i].name);
     require_inside(lines[i].name, where);
     const fs::path folder = fs::path(lines[i].name).parent_path();
     std::error_code unknown;

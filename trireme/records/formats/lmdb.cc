@@ -5,6 +5,7 @@
 #include <trireme/base/units.h>
 #include <trireme/records/formats.h>
 #include <trireme/records/network_files.h>
+#include <trireme/records/remote/address.h>
 #include <trireme/records/seen_fields.h>
 #include <array>
 #include <cerrno>
@@ -12,6 +13,7 @@
 #include <system_error>
 #include "indexed_files.h"
 #include "lmdb_library.h"
+#include "mapped_files.h"
 
 namespace trireme::records {
 namespace {
@@ -26,16 +28,16 @@ bool begins_as_image(std::span<const std::byte> bytes) {
 }
 
 // Throws Damage unless LMDB can map the file safely.
-void check_lmdb_file(const fs::path& file) {
+void check_lmdb_file(const DataFile& file, bool is_remote) {
   struct statfs system {};
-  if (::statfs(file.c_str(), &system) == 0)
+  if (::fstatfs(file.descriptor(), &system) == 0)
     if (const auto name = network_file_system(static_cast<long>(system.f_type)); !name.empty())
       throw Damage(fmt::format("it is on a network file system ({}), which LMDB cannot use", name),
-                   "a copy on a local disk", ErrorCode::unsupported);
+                   is_remote ? "a data.download_dir on a local disk" : "a copy on a local disk",
+                   ErrorCode::unsupported);
   // The first page has a head of 16 bytes, the magic number, and the version.
   std::array<std::byte, 24> head{};
-  const DataFile opened(file);
-  opened.read(0, head);
+  file.read(0, head);
   uint32_t magic = 0;
   std::memcpy(&magic, head.data() + 16, sizeof magic);
   if (magic != 0xbeefc0de) throw Damage("it is no LMDB file: its magic number is wrong");
@@ -43,7 +45,9 @@ void check_lmdb_file(const fs::path& file) {
 
 class LmdbFile {
  public:
-  explicit LmdbFile(const fs::path& path) : lmdb_(lmdb_library()), file_(path) {
+  // `path` leads to the file.
+  LmdbFile(DataFile file, const std::string& path)
+      : lmdb_(lmdb_library()), file_(std::move(file)) {
     require(lmdb_.env_create(&env_), "make its environment");
     try {
       constexpr unsigned kMode = 0644;
@@ -65,6 +69,8 @@ class LmdbFile {
   }
   ~LmdbFile() { close(); }
   LmdbFile(const LmdbFile&) = delete;
+
+  const DataFile& file() const { return file_; }
 
   // Calls visit(key, value) for each record.
   template <typename Visit>
@@ -195,7 +201,7 @@ class LmdbReader : public Reader {
         file_(std::move(file)),
         index_(std::move(index)),
         memory_bytes_(static_cast<uint64_t>(memory_bytes)),
-        stamp_(time_of_file(path_)) {
+        stamp_(file_->file().mtime_ns()) {
     fields_ = seen_fields(*this, LmdbReader::size(), SeenIn::any);
   }
   int64_t size() const override { return static_cast<int64_t>(index_->entries().size()); }
@@ -247,38 +253,60 @@ class LmdbReader : public Reader {
 };
 
 // The folder's data.mdb, or the file itself.
-fs::path file_of_lmdb(const std::string& given) {
-  const DataFiles files =
-      find_files(fs::is_directory(given) ? fs::path(given) / "data.mdb" : fs::path(given));
+DataFiles file_of_lmdb(OpenOptions options) {
+  const std::string given = shown_path(options.path);
+  if (!is_address(options.path) && fs::is_directory(options.path))
+    options.path = fs::path(options.path) / "data.mdb";
+  DataFiles files = files_of(options);
   const fs::path path = files.path_of(0);
-  const fs::path folder = fs::canonical(path.has_parent_path() ? path.parent_path() : ".");
-  if (files.names.size() != 1 || fs::canonical(path).parent_path() != folder)
+  const auto leaves_folder = [&] {
+    const fs::path folder = fs::canonical(path.has_parent_path() ? path.parent_path() : ".");
+    return fs::canonical(path).parent_path() != folder;
+  };
+  if (files.names.size() != 1 || (!files.remote && leaves_folder()))
     throw Error(
         ErrorCode::invalid_argument, "data",
         fmt::format("'{}' is not one file in its folder, but several, or a link that leads "
                     "outside",
                     given),
         "the folder of data.mdb, or the path of one file");
-  return path;
+  if (files.remote) return files;
+  return {.base = path.parent_path(), .names = {path.filename()}, .given = path.string()};
+}
+
+// Throws Error naming the file.
+std::unique_ptr<LmdbFile> open_lmdb_file(const DataFiles& files) {
+  const std::string name = files.path_of(0).string();
+  return with_place([&] { return name; },
+                    [&] {
+                      DataFile file = open_to_stay(files, 0);
+                      check_lmdb_file(file, files.remote != nullptr);
+                      // LMDB opens a path. This one leads to the file that is open, and not to one
+                      // that takes its place in the folder of downloads.
+                      const std::string path =
+                          files.remote ? fmt::format("/proc/self/fd/{}", file.descriptor()) : name;
+                      return std::make_unique<LmdbFile>(std::move(file), path);
+                    });
 }
 
 }  // namespace
 
 SharedReader open_lmdb(const OpenOptions& options) {
-  const fs::path path = file_of_lmdb(options.path);
-  auto file = with_place([&] { return path.string(); },
-                         [&] {
-                           check_lmdb_file(path);
-                           return std::make_unique<LmdbFile>(path);
-                         });
-  const DataFiles files{
-      .base = path.parent_path(), .names = {path.filename()}, .given = path.string()};
+  const DataFiles files = file_of_lmdb(options);
+  const std::string path = files.path_of(0).string();
+  std::unique_ptr<LmdbFile> file;
+  // The index of a file on a server says which version of it is the right one.
+  if (!files.remote) file = open_lmdb_file(files);
   IndexRequest request = request_for(options, "lmdb", files);
   request.identities = [&] {
-    return with_place([&] { return path.string(); },
+    if (files.remote) {
+      files.remote->ask_for_changes();
+      file = open_lmdb_file(files);
+    }
+    return with_place([&] { return path; },
                       [&] {
-                        FileIdentity identity = DataFile(path).identity();
-                        identity.name = path.filename();
+                        FileIdentity identity = file->file().identity();
+                        identity.name = files.names[0];
                         return std::vector{identity};
                       });
   };
@@ -292,8 +320,12 @@ SharedReader open_lmdb(const OpenOptions& options) {
     });
     return content;
   };
-  auto index = with_place([&] { return path.string(); }, [&] { return open_index(request); });
-  return std::make_shared<LmdbReader>(path.string(), std::move(file), std::move(index),
+  auto index = with_place([&] { return path; }, [&] { return open_index(request); });
+  if (!file) {
+    files.remote->expect(index->files());
+    file = open_lmdb_file(files);
+  }
+  return std::make_shared<LmdbReader>(path, std::move(file), std::move(index),
                                       options.memory_bytes);
 }
 

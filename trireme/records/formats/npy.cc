@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <trireme/records/formats.h>
+#include <trireme/records/remote/address.h>
 #include <algorithm>
 #include <cstring>
 #include <numeric>
@@ -136,7 +137,7 @@ class NpyReader : public Reader {
   void check_sizes(const OpenOptions& options) {
     if (arrays_.empty())
       throw Error(ErrorCode::invalid_argument, "data",
-                  fmt::format("'{}' has no array", options.path), "another file");
+                  fmt::format("'{}' has no array", shown_path(options.path)), "another file");
     for (const NpyArray& array : arrays_) {
       const NpyArray& first = arrays_.front();
       if (array.records != first.records)

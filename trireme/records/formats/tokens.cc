@@ -297,7 +297,7 @@ SharedReader open_tokens(const OpenOptions& options) {
   }
   if (reader->size() == 0)
     throw Error(ErrorCode::invalid_argument, "data",
-                fmt::format("'{}' has no record", options.path),
+                fmt::format("'{}' has no record", shown_path(options.path)),
                 "more tokens, or a smaller block");
   return reader;
 }

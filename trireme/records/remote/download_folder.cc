@@ -39,7 +39,8 @@ Damage disk_refused(std::string_view doing) {
                 reason == ENOSPC || reason == EDQUOT
                     ? "more disk space, or a data.download_dir on a disk "
                       "that has it"
-                    : "a data.download_dir that can be written",
+                : reason == EMFILE || reason == ENFILE ? "a larger limit of open files (ulimit -n)"
+                                                       : "a data.download_dir that can be written",
                 ErrorCode::io);
 }
 

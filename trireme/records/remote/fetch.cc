@@ -123,6 +123,7 @@ class Fetch {
         log_warning("{}: {}; the file that was fetched earlier is used", wish_.shown,
                     reply.failure);
         folder_.drop(std::move(part), wish_.name);
+        if (wish_.uses_old) wish_.uses_old();
         return old;
       }
       if (fruitless >= options_.tries)

@@ -40,6 +40,8 @@ struct FetchWish {
   std::function<bool(const std::string& name)> keep = {};
   // Called when another thread or process was at the file and has left it unfetched. May throw.
   std::function<void()> was_left = {};
+  // Called when the file that was fetched earlier is used, because the server cannot be reached.
+  std::function<void()> uses_old = {};
   std::stop_token stop = {};
 };
 

@@ -87,7 +87,8 @@ struct RemoteFiles::Impl {
                 [this, number, need] {
                   const std::lock_guard again(mutex);
                   throw_recent(files[number], need);
-                }};
+                },
+            .uses_old = [this] { note_unreachable(); }};
   }
 
   static void throw_recent(const RemoteFile& file, FetchNeed need) {
@@ -96,7 +97,13 @@ struct RemoteFiles::Impl {
 
   bool asks(size_t number) {
     const std::lock_guard lock(mutex);
-    return files[number].ask;
+    return files[number].ask && !is_unreachable;
+  }
+
+  void note_unreachable() {
+    const std::lock_guard lock(mutex);
+    if (!std::exchange(is_unreachable, true) && files.size() > 1)
+      log_warning("nor is the server asked for changes of the other files of this data set");
   }
 
   // The file as it was opened before, if it is still there.
@@ -201,6 +208,9 @@ struct RemoteFiles::Impl {
   std::deque<size_t> queue;
   bool is_full = false;  // The first one of the queue waits until something changes.
   bool was_told = false;
+  // The server could not be asked for changes of a file. To try it again for each of many files
+  // would take as long each time.
+  bool is_unreachable = false;
   std::jthread thread;  // The last member: it ends before those that it uses.
 };
 
@@ -223,6 +233,7 @@ DataFile RemoteFiles::open_to_stay(size_t file) const {
 void RemoteFiles::ask_for_changes() {
   const std::lock_guard lock(impl_->mutex);
   for (RemoteFile& file : impl_->files) file.ask = true;
+  impl_->is_unreachable = false;
 }
 
 void RemoteFiles::expect(std::span<const FileIdentity> identities) {

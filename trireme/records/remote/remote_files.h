@@ -31,7 +31,8 @@ class RemoteFiles {
   // The same for a file that stays open together with all others.
   DataFile open_to_stay(size_t file) const;
 
-  // From now on the server is asked once for each file whether it has another version.
+  // From now on the server is asked once for each file whether it has another version. If it
+  // cannot be reached for one that stays open, the copies of earlier runs are used for all.
   void ask_for_changes();
   // From now on a file with another size or other bytes is an error. In the files' order.
   void expect(std::span<const FileIdentity> identities);

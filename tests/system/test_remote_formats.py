@@ -1,0 +1,226 @@
+"""Formats whose files stay open, on a server: each file is fetched once a host, and each start asks
+for changes and uses the copies of earlier runs if the server is gone."""
+
+import io
+import json
+import random
+import struct
+import unittest
+
+import lmdb
+import numpy as np
+
+from file_server import RemoteTest
+from support import BIN, TRIREME, environment
+
+HAS_ARROW = (BIN.parent / "lib/libtrireme_arrow.so").exists()
+COUNT = 24
+
+
+def cifar(seed, count=COUNT):
+    """Images whose brightness tells their label."""
+    noise = random.Random(seed)
+    return b"".join(bytes([i % 10]) + bytes(value // 4 + 19 * (i % 10)
+                                            for value in noise.randbytes(3072))
+                    for i in range(count))
+
+
+def idx(seed, count=COUNT):
+    noise = random.Random(seed)
+    pixels = b"".join(bytes(value // 4 + 19 * (i % 10) for value in noise.randbytes(100))
+                      for i in range(count))
+    return {"images": struct.pack(">IIII", 0x803, count, 10, 10) + pixels,
+            "labels": struct.pack(">II", 0x801, count) + bytes(i % 10 for i in range(count))}
+
+
+def table(seed, arrow):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    noise = random.Random(seed)
+    rows = pa.table({"x": pa.array([[noise.random() + i % 2] * 4 for i in range(COUNT)],
+                                   pa.list_(pa.float32(), 4)),
+                     "label": pa.array([i % 2 for i in range(COUNT)], pa.int64())})
+    file = io.BytesIO()
+    if not arrow:
+        pq.write_table(rows, file, row_group_size=5)
+        return file.getvalue()
+    with pa.ipc.new_file(file, rows.schema) as writer:
+        writer.write_table(rows, max_chunksize=5)
+    return file.getvalue()
+
+
+class RemoteFormats(RemoteTest):
+    def database(self, seed):
+        folder = self.folder / f"db{seed}"
+        with lmdb.open(str(folder), map_size=1 << 20) as made:
+            with made.begin(write=True) as transaction:
+                for i in range(COUNT):
+                    transaction.put(f"{i:04}".encode(), f"{seed} {i}".encode() * 50)
+        return (folder / "data.mdb").read_bytes()
+
+    def files(self, seed):
+        """By format: the files in the order in which they are fetched, and what names them."""
+        pair = idx(seed)
+        formats = {"cifar": ({"a.bin": cifar(seed), "b.bin": cifar(seed + 1)}, "{a,b}.bin"),
+                   "idx": ({"x-labels-idx1-ubyte": pair["labels"],
+                            "x-images-idx3-ubyte": pair["images"]}, "x-images-idx3-ubyte"),
+                   "lmdb": ({"data.mdb": self.database(seed)}, "data.mdb")}
+        if HAS_ARROW:
+            for name, end in (("parquet", ".parquet"), ("arrow", ".arrow")):
+                parts = {f"{part}{end}": table(seed + i, name == "arrow")
+                         for i, part in enumerate("ab")}
+                formats[name] = parts, "{a,b}" + end
+        return formats
+
+    def keep(self, files, name):
+        folder = self.folder / name
+        folder.mkdir()
+        for file, content in files.items():
+            (folder / file).write_bytes(content)
+        return folder
+
+    def records(self, path, name):
+        out, err = self.out_and_err("head", path, "--json", "--count", "1000", "--format", name)
+        return [record["fields"] for record in json.loads(out)], err
+
+    def test_they_have_the_records_of_the_same_files_here(self):
+        for name, (files, pattern) in self.files(1).items():
+            with self.subTest(format=name):
+                server = self.serve(files)
+                local = self.keep(files, f"local {name}") / pattern
+                address = f"{server.url}/{pattern}"
+                self.assertEqual(self.records(address, name)[0], self.records(local, name)[0])
+                self.assertEqual(server.bytes_sent, sum(map(len, files.values())))
+                contents = [json.loads(self.data("index", path, "--json", "--format", name))
+                            ["content"] for path in (address, local)]
+                self.assertEqual(contents[0], contents[1])
+                self.assertIn("0 bad", self.data("verify", address, "--format", name))
+                self.assertEqual(server.bytes_sent, sum(map(len, files.values())))
+
+    def test_faults_changes_and_the_end_of_the_server(self):
+        changed = self.files(5)
+        for name, (files, pattern) in self.files(1).items():
+            with self.subTest(format=name):
+                server = self.serve(files)
+                address = f"{server.url}/{pattern}"
+                first = next(iter(files))
+                server.faults[first] = ["503"] if name == "idx" else ["cut"]
+                old, _ = self.records(address, name)
+                asked = server.requests_of(first)
+                self.assertEqual(len(asked), 2)
+                self.assertEqual("Range" in asked[1][1], name != "idx")
+
+                # A later start asks for changes; an index knows the file of LMDB.
+                del server.requests[:]
+                sent = server.bytes_sent
+                self.assertEqual(self.records(address, name)[0], old)
+                self.assertEqual(["If-None-Match" in headers for _, headers in server.requests],
+                                 [] if name == "lmdb" else [True] * len(files))
+                self.assertEqual(server.bytes_sent, sent)
+
+                server.files.update(changed[name][0])
+                if name == "lmdb":
+                    self.assertEqual(self.records(address, name)[0], old)
+                    for file in self.downloads.glob("*.shard"):
+                        file.unlink()
+                    out = self.data("head", address, "--format", name, code=1)
+                    self.assertIn("not the one that was indexed", out)
+                    self.data("index", address, "--format", name)
+                local = self.keep(changed[name][0], f"new {name}") / pattern
+                new = self.records(local, name)[0]
+                self.assertNotEqual(new, old)
+                self.assertEqual(self.records(address, name)[0], new)
+
+                server.close()
+                records, err = self.records(address, name)
+                self.assertEqual(records, new)
+                self.assertEqual("the file that was fetched earlier is used" in err,
+                                 name != "lmdb")
+
+    def test_a_server_that_is_down_is_asked_for_one_file_of_many(self):
+        files = {f"{i}.bin": cifar(i) for i in range(4)}
+        server = self.serve(files)
+        address = server.url + "/{0..3}.bin"
+        old, _ = self.records(address, "cifar")
+        del server.requests[:]
+        server.faults = {name: ["503"] * 9 for name in files}
+        records, err = self.records(address, "cifar")
+        self.assertEqual(records, old)
+        self.assertEqual([name for name, _ in server.requests], ["0.bin"] * 2)
+        self.assertIn("0.bin", err)
+        self.assertIn("nor is the server asked", err)
+
+    def test_all_files_must_fit_into_the_folder(self):
+        for name, (files, pattern) in self.files(1).items():
+            with self.subTest(format=name):
+                server = self.serve(files)
+                most = sum(map(len, files.values())) - 1
+                for file in self.downloads.glob("*"):
+                    file.unlink()
+                out = self.data("head", f"{server.url}/{pattern}", "--format", name,
+                                "--download-bytes", str(most), code=2)
+                self.assertIn("data.download_bytes", out)
+
+    def test_what_cannot_be_read_is_refused(self):
+        server = self.serve({"x-images-idx3-ubyte": idx(1)["images"]})
+        for path, name, code, parts in (
+                ("/photos", "image_folder", 2, ("cannot be listed", "pack --to webdataset")),
+                ("/list.txt", "image_list", 2, ("a request of its own", "pack --to webdataset")),
+                ("/cifar/", "cifar", 2, ("names no file",)),
+                ("/mnist/", "idx", 2, ("names no file",)),
+                ("/{a,b}.mdb", "lmdb", 2, ("is not one file",)),
+                ("/none.bin", "cifar", 2, ("404", "none.bin")),
+                ("/x-images-idx3-ubyte", "idx", 2, ("x-labels-idx1-ubyte", "404", "labels"))):
+            with self.subTest(path=path):
+                out = self.data("head", server.url + path, "--format", name, code=code)
+                for part in (*parts, server.url.split("//")[1]):
+                    self.assertIn(part, out)
+
+    def test_they_are_packed_from_a_server(self):
+        files, pattern = self.files(1)["cifar"]
+        server = self.serve(files)
+        code, out, err = self.run_to_end(
+            TRIREME, "data", "pack", f"{server.url}/{pattern}", "--format", "cifar", "--to", "npy",
+            "--output", self.folder / "packed", "--download-dir", self.downloads,
+            env=environment(no_proxy="127.0.0.1"))
+        self.assertEqual(code, 0, out + err)
+        self.assertEqual(np.load(self.folder / "packed" / "image.npy").shape,
+                         (2 * COUNT, 3, 32, 32))
+
+    def test_jobs_train_and_evaluate_as_from_files(self):
+        train, test = self.files(1), self.files(9)
+        for name in set(train) - {"lmdb"}:
+            with self.subTest(format=name):
+                pattern = train[name][1]
+                server = self.serve({f"{part}/{file}": content
+                                     for part, files in (("train", train), ("test", test))
+                                     for file, content in files[name][0].items()})
+                here = {part: self.keep(files[name][0], f"{name} {part}") / pattern
+                        for part, files in (("train", train), ("test", test))}
+                there = {part: f"{server.url}/{part}/{pattern}" for part in here}
+                reports = []
+                for place, workers in ((here, 1), (there, 1), (there, 2)):
+                    config = self.folder / "job.yaml"
+                    config.write_text(f"""
+model: {{name: mlp, hidden: [8]}}
+data:
+  name: {name}
+  path: "{place["train"]}"
+  test_path: "{place["test"]}"
+  batch: 12
+optimizer: {{name: sgd, lr: 0.02}}
+train: {{epochs: 2, dtype: float64}}
+""")
+                    words = ["--set", f"data.download_dir={self.downloads}"]
+                    env = environment(no_proxy="127.0.0.1",
+                                      XDG_CACHE_HOME=str(self.folder / "cache"))
+                    reports.append(self.train("--workers", str(workers), *words, config=config,
+                                              env=env, name=f"{name} {len(reports)}"))
+                self.assertEqual(reports[1]["loss_history"], reports[0]["loss_history"])
+                self.assertEqual(reports[1]["eval"], reports[0]["eval"])
+                self.assert_close(reports[2]["loss_history"], reports[0]["loss_history"], 1e-9)
+                self.assertEqual(server.bytes_sent, sum(map(len, server.files.values())))
+
+
+if __name__ == "__main__":
+    unittest.main()
