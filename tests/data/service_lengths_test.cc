@@ -7,6 +7,7 @@
 #include <trireme/data/loader.h>
 #include <trireme/data/pipeline/record_pipelines.h>
 #include <trireme/data/service/served_parts.h>
+#include <trireme/data/service/wire.h>
 
 #include "../base/expect_error.h"
 #include "data_files.h"

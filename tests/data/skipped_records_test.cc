@@ -65,6 +65,48 @@ TEST(SkippedRecords, MayLackAValueThatNobodyNeeds) {
   EXPECT_EQ(left_out, (std::vector<size_t>{2}));
 }
 
+TEST(SkippedRecords, AreThoseWithoutAListThatMostLinesHave) {
+  const Folder folder;
+  DataOptions options = csv_of(folder);
+  options.name = "jsonl";
+  options.path = folder
+                     .write("rows.jsonl",
+                            "{\"note\": \"a longer text\"}\n{\"tokens\": [1, 2, 3]}\n"
+                            "{\"tokens\": [4, 5], \"note\": \"b\"}\n")
+                     .string();
+  options.stages = "pad";
+  const Dataset data = read_record_set(options);
+  EXPECT_EQ(data.train_samples, 3);
+  std::vector<size_t> left_out;
+  const Example batch = kept_of(data, left_out);
+  EXPECT_EQ(left_out, std::vector<size_t>{0});
+  EXPECT_TRUE(batch.data.equal(at::tensor({1, 2, 4, 0}, at::kLong).view({2, 2})));
+  const auto source = record_pipelines(data).train;
+  EXPECT_EQ(source->size_of({0, 0}).value().targets, 0);
+  EXPECT_EQ(source->size_of({1, 0}).value().targets, 2);
+  // Without the key such a list is no field, as before.
+  options.on_bad_record = "stop";
+  EXPECT_THROW(read_record_set(options), Error);
+}
+
+TEST(TestParts, MayHaveOtherTypesInFieldsThatNoSampleNeeds) {
+  const Folder folder;
+  for (const char* const on_bad_record : {"stop", "skip"}) {
+    DataOptions options = csv_of(folder, "x,note,label\n1,5,0\n2,6,1\n3,7,1\n");
+    options.on_bad_record = on_bad_record;
+    options.test_path = folder.write("test.csv", "x,note,label\n1,five,0\n2,6,1\n4,six,1\n");
+    const std::string refused =
+        message_of(ErrorCode::invalid_argument, [&] { read_record_set(options); });
+    EXPECT_NE(refused.find("a test part of the same data set"), std::string::npos) << refused;
+    EXPECT_NE(refused.find("note (encoded)"), std::string::npos) << refused;
+    options.inputs = "x";
+    options.target = "label";
+    EXPECT_EQ(read_record_set(options).test_samples, 3);
+    options.test_path = folder.write("other.csv", "z,note,label\n1,5,0\n");
+    EXPECT_THROW(read_record_set(options), Error);
+  }
+}
+
 // Files that are named are the training part alone.
 TEST(CifarParts, OfFilesHaveNoTestPartUnlessItIsNamed) {
   const Folder folder;

@@ -15,7 +15,9 @@ OpenOptions keeping(const std::string& path, std::vector<std::string> needed = {
   OpenOptions options;
   options.path = path;
   options.keeps_damaged = true;
-  options.needed = std::move(needed);
+  options.needed = [needed = std::move(needed)](const std::vector<FieldSpec>& all) {
+    return needed.empty() ? names_of_fields(all) : needed;
+  };
   return options;
 }
 
@@ -121,6 +123,72 @@ TEST(Damaged, LinesOfJsonKeepTheirNumbers) {
   EXPECT_EQ(numbers_in(*reader, "a"), (Numbers{1, -1, -1, 4, -1, 6}));
   EXPECT_EQ(numbers_in(*open_records(keeping(path, {"b"})), "b"), (Numbers{1, -1, -1, -1, -1, 6}));
   expect_parts(refusal_of(path), {"x.jsonl, line 2 at byte 17: ", "3 records are damaged"});
+}
+
+TEST(Damaged, ListsAndTextsOfMostLinesAreFieldsIfTheyAreNeeded) {
+  const Folder folder;
+  const std::string path = folder.write("x.jsonl", R"({"x": [1, 2], "t": "a", "y": 1})"
+                                                   "\n"
+                                                   R"({"t": "four", "y": 2})"
+                                                   "\n{oops\n"
+                                                   R"({"x": [3], "y": 3})"
+                                                   "\n"
+                                                   R"({"x": [4, 5, 6], "t": "c", "y": 4})"
+                                                   "\n");
+  const auto of_x = open_records(keeping(path, {"x"})), of_t = open_records(keeping(path, {"t"}));
+  EXPECT_EQ(names_of_fields(of_x->fields()), (std::vector<std::string>{"x", "y"}));
+  EXPECT_EQ(names_of_fields(of_t->fields()), (std::vector<std::string>{"t", "y"}));
+  EXPECT_EQ(of_x->damaged(), (Numbers{1, 2}));
+  EXPECT_EQ(of_t->damaged(), (Numbers{2, 3}));
+  EXPECT_EQ(of_x->length(0), 2);
+  EXPECT_EQ(of_x->length(1), std::nullopt);  // That of its text is another one.
+  EXPECT_EQ(of_x->length(4), 3);
+  expect_parts(message_of(ErrorCode::corrupt, [&] { read_record(*of_x, 1); }),
+               {"x.jsonl, line 2", "there is no member 'x'"});
+  EXPECT_EQ(numbers_of<int64_t>(read_record(*of_x, 3).at("x")), Numbers{3});
+  EXPECT_EQ(of_x->content(), of_t->content());
+  // Otherwise they are no fields, and no error.
+  OpenOptions plain;
+  plain.path = folder.write("y.jsonl", R"({"x": [1], "y": 1})"
+                                       "\n"
+                                       R"({"x": [2], "y": 1})"
+                                       "\n"
+                                       R"({"y": 2})"
+                                       "\n");
+  const auto stops = open_records(plain);
+  EXPECT_EQ(names_of_fields(stops->fields()), std::vector<std::string>{"y"});
+  EXPECT_TRUE(stops->doubtful_fields().empty());
+}
+
+TEST(Damaged, ListsThatManyLinesLackAreNoFields) {
+  const Folder folder;
+  std::string lines;
+  for (int i = 0; i < 30'000; ++i)
+    lines += i % 2 == 0 ? "{\"x\": [1], \"y\": 1}\n" : "{\"y\": 2}\n";
+  const std::string path = folder.write("x.jsonl", lines);
+  EXPECT_EQ(names_of_fields(open_records(keeping(path))->fields()), std::vector<std::string>{"y"});
+}
+
+TEST(Damaged, NeededFieldsAreChosenOnceByAllThatThereAre) {
+  const Folder folder;
+  OpenOptions options = keeping(folder.write("x.csv", "a,b,c\n1,2,d\nx,3,e\n4,,f\n5,6,g\n"));
+  int calls = 0;
+  options.needed = [&](const std::vector<FieldSpec>& all) {
+    ++calls;
+    EXPECT_EQ(names_of_fields(all), (std::vector<std::string>{"a", "b", "c"}));
+    EXPECT_FALSE(all[0].encoded);
+    EXPECT_FALSE(all[1].encoded);
+    EXPECT_TRUE(all[2].encoded);
+    return std::vector<std::string>{"b"};
+  };
+  EXPECT_EQ(numbers_in(*open_records(options), "b"), (Numbers{2, 3, -1, 6}));
+  EXPECT_EQ(calls, 1);
+  // Without a function none is needed, and nothing is refused.
+  options.needed = {};
+  const auto none = open_records(options);
+  EXPECT_TRUE(none->fields()[0].encoded && none->fields()[1].encoded);
+  EXPECT_EQ(none->size(), 4);
+  EXPECT_EQ(text_of(*none, 2, "b"), "");
 }
 
 TEST(Damaged, MembersOfTarFilesDamageTheirRecord) {

@@ -92,7 +92,7 @@ void read_all_damages(const Folder& folder, const std::string& name, const std::
   anew.memory_bytes = 1 << 20;
   OpenOptions keeping = anew;
   keeping.keeps_damaged = true;
-  keeping.needed.emplace();
+  keeping.needed = names_of_fields;
   const auto read = [&] {
     read_damaged(anew);
     read_damaged(keeping);

@@ -135,6 +135,8 @@ std::vector<Subject> text_subjects() {
   OpenOptions members = of_format("jsonl");
   members.columns = {"text", "x"};
   members.label = "id";
+  OpenOptions characters = of_format("text");
+  characters.block = 8;
   const std::string list = "i/a.jpg 0\ni/b.png,1\n\ni/c.webp\t2\ni/a.jpg 7\n";
   return {
       {.name = "Csv",
@@ -181,6 +183,20 @@ std::vector<Subject> text_subjects() {
        .content = Content::text,
        .options = of_format("lines"),
        // Every text has lines.
+       .least_refused_percent = 0},
+      {.name = "TextOfCharacters",
+       .file = "x.txt",
+       .valid = words() + "\xc3\xa9\xe2\x82\xac",
+       .content = Content::text,
+       .options = characters,
+       // Most changed texts are texts.
+       .least_refused_percent = 1},
+      {.name = "TextInGzip",
+       .file = "x.txt.gz",
+       .valid = words(),
+       .content = Content::text,
+       .options = characters,
+       .finish = gzipped,
        .least_refused_percent = 0},
       {.name = "ImageList",
        .file = "list.txt",
@@ -299,7 +315,7 @@ TEST_P(MutatedFile, GivesRecordsOrAnErrorSoonAndInLittleMemory) {
   options.memory_bytes = kMemory;
   OpenOptions keeping = options;
   keeping.keeps_damaged = true;
-  keeping.needed.emplace();
+  keeping.needed = names_of_fields;
   folder.write(subject.file, subject.finish ? subject.finish(subject.valid) : subject.valid);
   const DamagedReads whole = read_damaged(options);
   ASSERT_GT(whole.records, 0);

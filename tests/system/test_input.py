@@ -285,6 +285,59 @@ train: {{epochs: 6, dtype: float64}}
                         name="rest")
         self.assertGreater(rest["resumed_from_step"], 0)
         self.assert_close(rest["loss_history"], whole["loss_history"], 1e-9)
+        self.assertEqual(rest["input_plan_digest"], whole["input_plan_digest"])
+        # It may have other stages, and says so.
+        code, out, err = self.run_to_end(
+            TRIREME, "train", self.config, "--set", f"run.dir={self.folder / 'parts'}", "--set",
+            "train.epochs=7", "--set", "data.stages=decode | resize(16:16) | normalise(0.5, 0.25)")
+        self.assertEqual(code, 0, out + err)
+        self.assertRegex(out + err, r'data.stages is "decode \| resize\(16:16\) \| .*" now and was '
+                                    r'"decode \| random_resized_crop.*" in the checkpoint')
+
+    def test_ranks_with_other_stages_are_refused_by_name(self):
+        stages = "decode | resize(16:16) | {}normalise"
+        script = (f'S="{stages.format("")}"; [ "$TRIREME_WORKER" = 1 ] && '
+                  f'S="{stages.format("flip | ")}"; exec "{TRIREME}" train "{self.config}" '
+                  f'--set "run.dir={self.folder / "run"}" --set "data.stages=$S"')
+        code, out, err = self.run_to_end(TRIREME, "launch", "--workers", "2", "--", "sh", "-c",
+                                         script)
+        self.assertNotEqual(code, 0, out + err)
+        self.assertRegex(out + err, r"the ranks differ: data.stages is .* on rank 0, and .*flip.* "
+                                    r"on rank 1")
+        self.assertNotIn("step 1", out + err)
+
+    def test_a_text_gets_what_records_have_and_goes_on_with_it(self):
+        text = self.folder / "text.txt"
+        text.write_text("".join(f"{i} and {i * i % 97} make {i + i * i % 97}\n"
+                                for i in range(150)))
+        config = self.folder / "text.yaml"
+        config.write_text(f"""
+model: {{name: gpt, layers: 1, width: 16, heads: 2}}
+data: {{name: text, path: {text}, block: 16, batch: 8, test_fraction: 0.1}}
+optimizer: {{lr: 0.05}}
+train: {{steps: 8, dtype: float64}}
+""")
+
+        def fit(*words, name):
+            return self.train(*words, config=config, name=name)
+        whole = fit(name="whole")
+        for name, words in {"fields": ["--set", "data.inputs=tokens"],
+                            "skip": ["--set", "data.on_bad_record=skip", "--workers", "2"],
+                            "served": ["--set", "data.service=host", "--workers", "2"]}.items():
+            with self.subTest(name=name):
+                other = fit(*words, name=name)
+                self.assert_close(other["loss_history"], whole["loss_history"], 1e-9)
+                self.assertAlmostEqual(other["eval"]["loss"], whole["eval"]["loss"], places=9)
+        self.assertGreater(other["input"]["served"], 0)
+        parts = ["--set", f"run.dir={self.folder / 'parts'}"]
+        fit(*parts, "--set", "train.steps=3", name="first")
+        rest = fit(*parts, "--set", "data.on_bad_record=skip", "--workers", "2", name="rest")
+        self.assertEqual(rest["resumed_from_step"], 3)
+        self.assert_close(rest["loss_history"], whole["loss_history"], 1e-9)
+        few = fit("--set", "data.stages=take(16)", "--set", "train.epochs=1", name="few")
+        self.assertEqual(few["samples"]["expected"], 16)
+        self.assert_refused([TRIREME, "train", config, "--set", "data.stages=pack(32)"], 2,
+                            "pack", "data.block", "data.name=tokens")
 
     def test_eight_workers_have_the_data_once(self):
         """By the shares of the mapped file that /proc/PID/smaps counts for each worker."""

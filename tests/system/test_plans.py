@@ -49,6 +49,7 @@ class PlanTest(SystemTest):
         self.assertEqual(plan["exchange"], exchange)
         self.assertEqual(report["steps"], STEPS)
         self.assertEqual(report["plan_digest"], plan["digest"])
+        self.assertEqual(report["input_plan_digest"], plan["input_plan"]["digest"])
         self.assertEqual(report["updated_elements"],
                          [sum(end - begin for _, begin, end in slices)
                           for slices in plan["shards"]["ranks"]])

@@ -156,6 +156,25 @@ class Records(SystemTest):
         self.assertEqual(parts["train"]["fields"][0]["shape"], [1, 2, 3])
         self.assertIn("5 records, 0 bad", self.data("verify", config))
 
+    def test_text_as_blocks_of_tokens(self):
+        text = self.folder / "words.txt"
+        text.write_text("b\u00e4a\u20acb\n")
+        words = ("--format", "text", "--block", "2")
+        self.assertEqual(self.values(text, "tokens", *words), [[2, 3, 1], [1, 4, 2]])
+        self.assertEqual(self.values(text, "tokens", *words, "--tokens", "bytes")[0],
+                         list("b\u00e4".encode()))
+        self.assertEqual(self.values(text, "text"), ["b\u00e4a\u20acb"])
+        self.assertIn("--block=64", self.data("head", text, "--format", "text", code=2))
+        config = self.folder / "job.yaml"
+        config.write_text(f"model: {{name: gpt}}\ndata: {{name: text, path: {text}, block: 2}}\n")
+        parts = json.loads(self.data("index", config, "--json"))
+        self.assertEqual(parts["train"]["records"], 2)
+        self.assertEqual(parts["train"]["fields"][0]["shape"], [3])
+        self.assertIn("2 records, 0 bad", self.data("verify", config))
+        self.data("pack", config, "--to", "npy", "--output", self.folder / "packed")
+        self.assertEqual(np.load(self.folder / "packed/train/tokens.npy").tolist(),
+                         [[2, 3, 1], [1, 4, 2]])
+
     def test_lmdb(self):
         folder = self.folder / "db"
         with lmdb.open(str(folder), map_size=1 << 24) as database:

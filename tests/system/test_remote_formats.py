@@ -176,6 +176,20 @@ class RemoteFormats(RemoteTest):
                 for part in (*parts, server.url.split("//")[1]):
                     self.assertIn(part, out)
 
+    def test_a_text_is_one_file(self):
+        text = b"A line of a text, and one more.\n" * 9
+        server = self.serve({"a.txt": text})
+        local = self.keep({"a.txt": text}, "text") / "a.txt"
+        words = ("--format", "text", "--block", "8", "--json")
+        here, there, later = (json.loads(self.data("head", path, *words))
+                              for path in (local, *[f"{server.url}/a.txt"] * 2))
+        self.assertEqual([record["fields"] for record in there],
+                         [record["fields"] for record in here])
+        self.assertEqual(later, there)
+        self.assertEqual(server.bytes_sent, len(text))
+        self.assertIn("names 2 files", self.data("head", server.url + "/{a,b}.txt", *words,
+                                                 code=2))
+
     def test_they_are_packed_from_a_server(self):
         files, pattern = self.files(1)["cifar"]
         server = self.serve(files)

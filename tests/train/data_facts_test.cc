@@ -56,6 +56,34 @@ TEST(DataFacts, TellWhetherSamplesWereHeldOut) {
               HasSubstr("data.test_fraction is 0.2 now and was not in use"));
 }
 
+TEST(ChangesOfInput, NameTheStagesWithBothValues) {
+  const Json old = with(kDigits, "data.stages", "decode");
+  EXPECT_TRUE(changes_of_input(old, old).empty());
+  EXPECT_TRUE(changes_of_input(Json(), old).empty());
+  const auto changes = changes_of_input(old, with(old, "data.stages", "decode | flip"));
+  ASSERT_EQ(changes.size(), 1U);
+  EXPECT_EQ(changes[0],
+            "data.stages is \"decode | flip\" now and was \"decode\" in the checkpoint");
+}
+
+TEST(ChangesOfInput, AreThoseOfSourcesToo) {
+  const auto input = [](const char* stages) {
+    Json config = kDigits;
+    config[kInputPlan] = {
+        {"digest", stages},
+        {"sets", {"mixture", std::string("source 1: image_folder; stages: ") + stages}}};
+    return config;
+  };
+  EXPECT_TRUE(changes_of_input(input("decode"), input("decode")).empty());
+  const auto changes = changes_of_input(input("decode"), input("flip"));
+  ASSERT_EQ(changes.size(), 1U);
+  EXPECT_THAT(changes[0], AllOf(HasSubstr("the input is \"source 1"), HasSubstr("stages: flip"),
+                                HasSubstr("stages: decode")));
+  // Checkpoints of earlier versions have no plan, and a run may continue with another one.
+  EXPECT_TRUE(changes_of_input(kDigits, input("flip")).empty());
+  EXPECT_NO_THROW(require_same_data(input("decode"), input("flip")));
+}
+
 // Large data sets had another order in earlier versions. A programme of one's own may have no
 // digest of its content.
 TEST(DataFacts, OfAnotherOrderDifferAlsoWithoutADigestOfTheContent) {

@@ -33,8 +33,10 @@ void DataArguments::add_to(Command command) {
                  "labels");
   command.option("--dtype", open.dtype, "tokens without a header: uint8, uint16, uint32 or int32");
   command.option("--block", open.block,
-                 "tokens: a record has one token more than this (default: documents)");
+                 "tokens, text: a record has one token more than this (default of tokens: "
+                 "documents)");
   command.option("--separator", separator, "tokens: the token with which each document begins");
+  command.option("--tokens", open.tokens, "text: characters or bytes (default: characters)");
   command.option("--labels", open.labels,
                  "idx: the file of labels (default: beside that of the images, by its name)");
   command.option("--part", open.part, "cifar, idx: train or test (default: train)");
@@ -83,13 +85,12 @@ records::OpenOptions DataArguments::completed(records::OpenOptions options,
   options.index_dir = open.index_dir;
   options.make_index_anew = make_index_anew;
   options.keeps_damaged = true;
-  options.needed = {""};  // Nobody knows here which columns a training needs.
   if (!open.download.folder.empty()) options.download.folder = open.download.folder;
   if (!download_bytes.empty()) options.download.bytes = parse_bytes(download_bytes);
   if (!download_timeout.empty()) options.download.timeout = parse_duration(download_timeout);
   if (download_tries) options.download.tries = *download_tries;
   if (is_config()) return options;
-  options.option_names = {{"dtype", "--dtype"}};
+  options.option_names = {{"dtype", "--dtype"}, {"block", "--block"}, {"tokens", "--tokens"}};
   options.header = !no_header;
   if (separator) options.separator = *separator;
   return options;
@@ -97,10 +98,10 @@ records::OpenOptions DataArguments::completed(records::OpenOptions options,
 
 std::vector<OpenedPart> DataArguments::parts_of_config(bool make_index_anew) const {
   const records::OpenOptions none;
-  const bool has_own = no_header || separator || open.delimiter != none.delimiter ||
-                       open.columns != none.columns || open.label != none.label ||
-                       open.dtype != none.dtype || open.block != none.block ||
-                       open.labels != none.labels || open.part != none.part;
+  const bool has_own =
+      no_header || separator || open.delimiter != none.delimiter || open.columns != none.columns ||
+      open.label != none.label || open.dtype != none.dtype || open.block != none.block ||
+      open.tokens != none.tokens || open.labels != none.labels || open.part != none.part;
   if (has_own)
     throw Error(
         ErrorCode::invalid_argument, "cli",

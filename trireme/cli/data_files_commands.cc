@@ -41,6 +41,13 @@ Json json_of(const Reader& reader) {
           {"classes", reader.class_names()}};
 }
 
+// Those of a text are its characters, such as the end of a line.
+std::string shown_class(const std::string& name) {
+  const bool has_control = std::ranges::any_of(
+      name, [](char letter) { return static_cast<unsigned char>(letter) < ' '; });
+  return has_control ? Json(name).dump(-1, ' ', false, Json::error_handler_t::replace) : name;
+}
+
 void print_index(const OpenedPart& part) {
   const Reader& reader = *part.reader;
   fmt::print("{}: {} records in {} block{}, content {}\n", part.title(), reader.size(),
@@ -49,11 +56,13 @@ void print_index(const OpenedPart& part) {
     fmt::print("{} damaged record{} (trireme data verify names each), such as {}\n",
                damaged.size(), damaged.size() == 1 ? "" : "s", reader.place(damaged[0]));
   for (const auto& field : reader.fields()) fmt::print("{}", describe_field(field));
-  if (const auto names = reader.class_names(); !names.empty())
-    fmt::print(
-        "{} classes: {}{}\n", names.size(),
-        fmt::join(names.begin(), names.begin() + std::min<ptrdiff_t>(std::ssize(names), 10), ", "),
-        names.size() > 10 ? ", ..." : "");
+  std::vector<std::string> names = reader.class_names();
+  if (names.empty()) return;
+  const size_t count = names.size();
+  names.resize(std::min<size_t>(count, 10));
+  std::ranges::transform(names, names.begin(), shown_class);
+  fmt::print("{} classes: {}{}\n", count, fmt::join(names, ", "),
+             count > names.size() ? ", ..." : "");
 }
 
 int index(const DataArguments& arguments) {

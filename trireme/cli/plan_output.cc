@@ -9,6 +9,7 @@
 #include <trireme/plan/split.h>
 #include <trireme/run/data_service.h>
 #include <trireme/run/engine_plan.h>
+#include <trireme/run/input_plan.h>
 #include <trireme/run/places.h>
 #include <algorithm>
 #include <map>
@@ -166,6 +167,7 @@ int show_plan(const PlanArguments& arguments, const MeasureModel& measure) {
     out["strategy"] = strategy.name;
     out["device"] = config.trainer.device;
     out["workers"] = strategy.workers;
+    out["input_plan"] = input_plan_of(config).to_json();
     const auto [stages, test_stages] = data::stages_of(config.data);
     out["data_stages"] = data::to_json(stages);
     out["data_test_stages"] = data::to_json(test_stages);
@@ -194,10 +196,7 @@ int show_plan(const PlanArguments& arguments, const MeasureModel& measure) {
         "device: {}, one for each replica of a host; gradients are staged through the "
         "host unless comm.backend is nccl\n",
         config.trainer.device);
-  const auto [stages, test_stages] = data::stages_of(config.data);
-  if (!stages.empty())
-    fmt::print("stages: {}\nof evaluations: {}\n", data::describe(stages),
-               data::describe(test_stages));
+  fmt::print("{}", input_plan_of(config).describe());
   if (const std::string service = describe_data_service(config); !service.empty())
     fmt::print("data service: {}\n", service);
   fmt::print("{}", dataset.about);

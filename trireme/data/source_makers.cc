@@ -36,9 +36,11 @@ Sources record_sources(const Dataset& data) {
   return {std::move(own.train), std::move(own.test)};
 }
 
-// The set is a table of images, or records if its keys need them.
-Sources idx_sources(const Dataset& data) {
-  return std::any_cast<RecordParts>(&data.samples) ? record_sources(data) : image_sources(data);
+// For sets that are records if their keys need them.
+SourceMaker records_or(SourceMaker others) {
+  return [others = std::move(others)](const Dataset& data) {
+    return std::any_cast<RecordParts>(&data.samples) ? record_sources(data) : others(data);
+  };
 }
 
 Sources mixture_sources(const Dataset& data) {
@@ -73,8 +75,8 @@ Sources mixture_sources(const Dataset& data) {
 
 std::map<std::string, SourceMaker, std::less<>> shipped_makers() {
   std::map<std::string, SourceMaker, std::less<>> makers{{"digits", image_sources},
-                                                         {"idx", idx_sources},
-                                                         {"text", text_sources},
+                                                         {"idx", records_or(image_sources)},
+                                                         {"text", records_or(text_sources)},
                                                          {"criteo", click_sources},
                                                          {"mixture", mixture_sources}};
   for (const DataKind& kind : record_kinds()) makers.emplace(kind.name, record_sources);

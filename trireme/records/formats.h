@@ -16,6 +16,7 @@ SharedReader open_csv(const OpenOptions& options);
 SharedReader open_jsonl(const OpenOptions& options);
 SharedReader open_npy(const OpenOptions& options);
 SharedReader open_tokens(const OpenOptions& options);
+SharedReader open_text(const OpenOptions& options);
 SharedReader open_lmdb(const OpenOptions& options);
 SharedReader open_lines(const OpenOptions& options);
 SharedReader open_parquet(const OpenOptions& options);

@@ -159,10 +159,10 @@ std::string given_in_base(const DataFiles& files) {
 
 std::string name_of_index(const IndexRequest& request, std::string_view more) {
   // The scans of earlier versions left out facts, so their indexes have other names.
-  constexpr int kScans = 2;
+  const int scans = request.format == "jsonl" ? 3 : 2;
   const std::string text =
       fmt::format("{}\n{}\n{}\n{}\n{}", request.format, request.options.dump(),
-                  given_in_base(request.files), more, kScans);
+                  given_in_base(request.files), more, scans);
   return fmt::format(".trireme-{}-{}.index", request.format, digest_of(text).substr(0, 16));
 }
 

@@ -45,6 +45,7 @@ void check_options(const Format& format, const OpenOptions& options) {
   check("dtype", options.dtype != none.dtype);
   check("block", options.block != none.block);
   check("separator", options.separator != none.separator);
+  check("tokens", options.tokens != none.tokens);
   check("labels", options.labels != none.labels);
   check("part", options.part != none.part);
   for (const std::string& column : options.columns)
@@ -133,9 +134,17 @@ Error refused_address(const Format& format, std::string_view address) {
                "its files");
 }
 
-bool is_needed(const OpenOptions& options, std::string_view field) {
-  const auto& needed = options.needed;
-  return needed && (needed->empty() || std::ranges::find(*needed, field) != needed->end());
+std::vector<std::string> names_of_fields(const std::vector<FieldSpec>& fields) {
+  std::vector<std::string> names;
+  for (const FieldSpec& field : fields) names.push_back(field.name);
+  return names;
+}
+
+std::set<std::string, std::less<>> needed_of(const OpenOptions& options,
+                                             const std::vector<FieldSpec>& fields) {
+  if (!options.needed) return {};
+  const std::vector<std::string> names = options.needed(fields);
+  return {names.begin(), names.end()};
 }
 
 std::shared_ptr<const Reader> open_records(const OpenOptions& options) {

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -38,9 +39,11 @@ struct OpenOptions {
   // parquet, arrow: chooses columns and label by the fields of the first file, which are those of
   // `columns`.
   std::function<ColumnChoice(const std::vector<FieldSpec>&)> choose = {};
-  std::string dtype;                 // tokens without a header: uint8, uint16, uint32 or int32.
-  int64_t block = 0;                 // tokens: one more than this in a record; 0: documents.
+  std::string dtype;  // tokens without a header: uint8, uint16, uint32 or int32.
+  // tokens, text: a record has one token more than this; tokens: 0 for documents.
+  int64_t block = 0;
   std::optional<int64_t> separator;  // tokens: the token with which each document begins.
+  std::string tokens;                // text: characters or bytes; empty: characters.
   std::string labels;                // idx: the file of labels; empty: by the name of the images.
   std::string part;                  // cifar, idx: train or test; empty: train.
 
@@ -53,10 +56,11 @@ struct OpenOptions {
   // images, members of tar files, and the rest of a file that is cut.
   bool keeps_damaged = false;
   std::string remedy_of_damage;  // A further remedy in that error.
-  // Together with it, for csv, jsonl and webdataset: fields that most records have are fields, and
-  // a record without them is damaged. These ones, or all if it is empty. Nothing: such fields are
-  // left out (Reader::doubtful_fields()).
-  std::optional<std::vector<std::string>> needed;
+  // Together with it, for csv, jsonl and webdataset: chooses, by all fields that all or most
+  // records have, the names of those that are needed. A record without a needed one is damaged.
+  // Others that not all records have are left out (Reader::doubtful_fields()), as all are without
+  // a function.
+  std::function<std::vector<std::string>(const std::vector<FieldSpec>&)> needed = {};
   // The names of options of formats in messages, where the caller has others than these members:
   // {"dtype", "data.token_type"}.
   std::map<std::string, std::string, std::less<>> option_names = {};
@@ -98,8 +102,11 @@ DataFiles files_of(const OpenOptions& options, std::span<const std::string_view>
 // The refusal of an address by a format that reads files of this machine alone.
 Error refused_address(const Format& format, std::string_view address);
 
-// Whether the field is one of OpenOptions::needed.
-bool is_needed(const OpenOptions& options, std::string_view field);
+// For OpenOptions::needed: all fields.
+std::vector<std::string> names_of_fields(const std::vector<FieldSpec>& fields);
+// What OpenOptions::needed chooses of the fields; nothing without one.
+std::set<std::string, std::less<>> needed_of(const OpenOptions& options,
+                                             const std::vector<FieldSpec>& fields);
 
 // Opens the files, makes their index if there is none, and checks everything that can be known
 // without reading all records. Throws Error: invalid_argument for a wrong option, not_found for a

@@ -17,9 +17,11 @@
 #include <trireme/parallel/servers/tables/model_tables.h>
 #include <trireme/run/data_service.h>
 #include <trireme/run/dataset.h>
+#include <trireme/run/input_plan.h>
 #include <trireme/run/model_library.h>
 #include <trireme/run/places.h>
 #include <trireme/run/training.h>
+#include <trireme/train/data_facts.h>
 #include <algorithm>
 
 namespace trireme {
@@ -168,6 +170,7 @@ Training training_of(const Config& config) {
   if (!options.checkpoint.dir.empty())
     options.inject.marks = marks_dir(options.checkpoint.dir).string();
   options.config = keys_to_agree(config);
+  options.config[kInputPlan] = input_plan_of(config).to_json();
   const models::InputSpec input = add_data_and_model(training, config);
   options.config["input"] =
       fmt::format("{} of {} classes", fmt::join(input.shape, "x"), input.classes);

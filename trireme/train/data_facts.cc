@@ -54,6 +54,16 @@ std::string subject_of_content(const std::string& name) {
                      kind ? kind->holder : data::DataKind().holder);
 }
 
+// Empty for a checkpoint of an earlier version.
+std::vector<std::string> sets_of_input(const Json& config) {
+  std::vector<std::string> sets;
+  const Json plan = config.is_object() ? config.value(kInputPlan, Json()) : Json();
+  if (!plan.is_object() || !plan.contains("sets")) return sets;
+  for (const Json& set : plan["sets"])
+    sets.push_back(set.is_string() ? set.get<std::string>() : set.dump());
+  return sets;
+}
+
 }  // namespace
 
 void require_same_data(const Json& was, const Json& now) {
@@ -95,6 +105,23 @@ void require_same_data(const Json& was, const Json& now) {
     log_warning(
         "the checkpoint comes from an earlier version and has no digest of its data: this run "
         "cannot check that the data is the same");
+}
+
+std::vector<std::string> changes_of_input(const Json& was, const Json& now) {
+  const std::vector<std::string> old_sets = sets_of_input(was), sets = sets_of_input(now);
+  std::vector<std::string> changes;
+  if (!was.is_object() || (!old_sets.empty() && old_sets == sets)) return changes;
+  const auto add = [&](const std::string& subject, const std::string& value,
+                       const std::string& old) {
+    changes.push_back(
+        fmt::format("{} is \"{}\" now and was \"{}\" in the checkpoint", subject, value, old));
+  };
+  for (const char* const key : {"data.stages", "data.test_stages"})
+    if (was.contains(key) && text_of(was, key) != text_of(now, key))
+      add(key, text_of(now, key), text_of(was, key));
+  for (size_t i = 0; changes.empty() && i < std::min(old_sets.size(), sets.size()); ++i)
+    if (old_sets[i] != sets[i]) add("the input", sets[i], old_sets[i]);
+  return changes;
 }
 
 void put_order(Json& config, const plan::OrderOptions& order, int64_t samples) {

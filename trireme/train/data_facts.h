@@ -3,8 +3,14 @@
 #include <trireme/base/json.h>
 #include <trireme/plan/order_options.h>
 #include <cstdint>
+#include <string>
+#include <vector>
 
 namespace trireme {
+
+// The key of TrainerOptions::config with the plan of the input, an object with "digest" and "sets"
+// (run/input_plan.h). Ranks compare it, checkpoints keep it, and the report has the digest.
+inline constexpr const char* kInputPlan = "input_plan";
 
 // Compares two configurations by flat keys (TrainerOptions::config): `was` is that of the
 // checkpoint, `now` that of this run. All keys "data..." that decide which samples are trained
@@ -16,6 +22,12 @@ namespace trireme {
 // other samples could not be compared. Throws Error(invalid_argument) that names each key with
 // both values.
 void require_same_data(const Json& was, const Json& now);
+
+// What a run that may continue makes in another way of the same data, for warnings: "data.stages
+// is
+// \"decode\" now and was \"decode | flip\" in the checkpoint". Compares the stages, and otherwise
+// the lines of the plans of the input, in which sources have stages of their own.
+std::vector<std::string> changes_of_input(const Json& was, const Json& now);
 
 // Sets the keys of a configuration that say in which order `samples` are trained on.
 // "data.shuffle" is "true" for OrderKind::full and "false" for none, as it was before there were

@@ -35,6 +35,7 @@ Json Report::to_json() const {
   json["compression"] = compression;
   json["local_steps"] = local_steps;
   json["plan_digest"] = plan_digest;
+  json["input_plan_digest"] = input_plan_digest;
   json["exchange_operations_per_step"] = exchange_operations_per_step;
   json["exchange_bytes_per_step"] = exchange_bytes_per_step;
   json["updated_elements"] = updated_elements;

@@ -45,6 +45,8 @@ struct Report {
   int64_t local_steps = 1;           // The steps between two averagings of parameters.
   // The digest of the plan with which the last engine began (plan/engine_plan.h).
   std::string plan_digest;
+  // That of the input (run/input_plan.h); empty for a Trainer without a configuration.
+  std::string input_plan_digest;
   // The operations between ranks in which rank 0 took part, and the bytes that it sent in them, as
   // means over the steps of this process.
   double exchange_operations_per_step = 0;

@@ -4,6 +4,7 @@
 
 #include <trireme/base/unix_time.h>
 #include <trireme/data/input_memory.h>
+#include <trireme/train/data_facts.h>
 #include <trireme/train/first_lines.h>
 #include <trireme/train/input_report.h>
 #include <trireme/train/parameter_hash.h>
@@ -78,6 +79,8 @@ void RunReport::complete(const Progress& progress, const RunLength& length, Gene
   report.world_size = group.size();
   report.loss_scale = generation.engine().loss_scale();
   report.plan_digest = generation.plan().digest();
+  report.input_plan_digest =
+      setting_.options.config.value(kInputPlan, Json::object()).value("digest", "");
   add_exchange();
   report.updated_elements = gather_numbers(group, updated_elements_);
   const Json of_engine = generation.engine().facts_for_report();

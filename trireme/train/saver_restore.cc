@@ -115,6 +115,8 @@ void Saver::check_facts(const checkpoint::Manifest& manifest) const {
         "train.seed is {} now and was {} in the checkpoint: the order of samples changes from "
         "here",
         facts_.seed, seed);
+  for (const std::string& change : changes_of_input(manifest.config, facts_.config))
+    log_warning("{}: samples are made in another way from here", change);
   const int64_t batch = was("batch", facts_.batch);
   if (batch != facts_.batch)
     log_warning("data.batch is {} now and was {} in the checkpoint", facts_.batch, batch);

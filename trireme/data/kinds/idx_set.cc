@@ -4,11 +4,8 @@
 #include <trireme/data/kinds/idx_set.h>
 #include <trireme/data/kinds/image_set.h>
 #include <trireme/data/kinds/record_set.h>
-#include <trireme/data/service/addresses.h>
 #include <trireme/records/formats/idx_files.h>
 #include <trireme/records/remote/address.h>
-#include <algorithm>
-#include <array>
 #include <tuple>
 #include <utility>
 
@@ -124,16 +121,6 @@ DataKind idx_kind() {
                 .read = read_idx_set};
   add_record_keys(kind);
   return kind;
-}
-
-bool needs_records(const DataOptions& options) {
-  const bool is_remote =
-      std::ranges::any_of(std::array{&options.path, &options.test_path, &options.images,
-                                     &options.labels, &options.test_images, &options.test_labels},
-                          [](const std::string* file) { return records::is_address(*file); });
-  return !options.stages.empty() || !options.test_stages.empty() || !options.inputs.empty() ||
-         !options.target.empty() || options.on_bad_record == "skip" ||
-         !service_addresses(options.service).empty() || is_remote;
 }
 
 void check_idx_files(const DataOptions& options) {

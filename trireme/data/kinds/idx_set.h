@@ -11,10 +11,6 @@ inline constexpr const char* kIdx = "idx";  // Also the name of the format of re
 
 DataKind idx_kind();
 
-// Whether a key is given that only records have: stages, fields, bad records that are skipped, a
-// service, or files on a server. Without one the images are read into a table at once.
-bool needs_records(const DataOptions& options);
-
 // The keys of the files, before any file is read. Throws Error(invalid_argument).
 void check_idx_files(const DataOptions& options);
 // Files, and stages if there are any.

@@ -156,15 +156,6 @@ std::shared_ptr<const plan::LengthBatches> lengths_of(const Dataset& data,
   return std::make_shared<const plan::LengthBatches>(std::move(all));
 }
 
-void refuse_mixed_tokens(const Dataset& data, const Stages& stages) {
-  for (const Stage& stage : stages)
-    if (data.has_tokens && stage.form->kind == StageKind::mix)
-      throw Error(ErrorCode::invalid_argument, "data",
-                  fmt::format("data.stages: {} mixes numbers, and the samples are tokens",
-                              stage.form->name),
-                  "data.stages without it");
-}
-
 // Everything of a source that decides about its samples.
 std::string content_of(const SourceOptions& source, const Dataset& data) {
   const DataOptions& o = source.options;
@@ -242,7 +233,7 @@ Dataset read_mixture_set(const DataOptions& options) {
     parts.sets.push_back(with_source(
         source.name, [&] { return read_source_set(source.options, options.memory_bytes); }));
   }
-  refuse_mixed_tokens(parts.sets[0], parts.stages.train);
+  if (parts.sets[0].has_tokens) refuse_mixed_tokens(parts.stages.train);
   require_one_form(sources, parts.sets);
   leave_padding_to_mixture(sources, parts);
   Dataset data;

@@ -12,14 +12,15 @@
 #include <trireme/records/open.h>
 #include <trireme/records/remote/address.h>
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <utility>
 
 namespace trireme::data {
 namespace {
 
-// Formats whose files are read by a kind with keys of its own: `text` and `idx`.
-constexpr std::string_view kHidden[] = {"lines", "idx"};
+// Formats that are for `trireme data` alone, or for a kind with keys of its own.
+constexpr std::string_view kHidden[] = {"lines", "idx", "text"};
 // Keys of all kinds of records, and those that set an option of a format.
 constexpr std::string_view kCommonKeys[] = {
     "data.test_path",       "data.stages",        "data.test_stages",    "data.inputs",
@@ -27,11 +28,8 @@ constexpr std::string_view kCommonKeys[] = {
     "data.cache_dir",       "data.classes",       "data.split_seed",     "data.service",
     "data.service_timeout", "data.service_bytes", "data.service_threads"};
 constexpr std::pair<std::string_view, std::string_view> kOptionKeys[] = {
-    {"delimiter", "data.delimiter"},
-    {"header", "data.header"},
-    {"dtype", "data.token_type"},
-    {"block", "data.block"},
-    {"separator", "data.separator"}};
+    {"delimiter", "data.delimiter"}, {"header", "data.header"}, {"dtype", "data.token_type"},
+    {"block", "data.block"},         {"tokens", "data.tokens"}, {"separator", "data.separator"}};
 
 // Keys of formats whose files may be on a server.
 constexpr std::string_view kDownloadKeys[] = {"data.download_dir", "data.download_bytes",
@@ -57,6 +55,7 @@ records::OpenOptions open_options(const DataOptions& options, const std::string&
   if (has_option(format, "header")) open.header = options.header;
   if (has_option(format, "dtype")) open.dtype = options.token_type;
   if (has_option(format, "block")) open.block = block_of(options);
+  if (has_option(format, "tokens")) open.tokens = options.tokens;
   if (has_option(format, "separator") && options.separator >= 0)
     open.separator = options.separator;
   return open;
@@ -69,26 +68,36 @@ FieldWishes wishes_of(const DataOptions& options) {
 }
 
 // Opens a part of files. If damaged records are skipped, they are those, too, that lack a field
-// which most records have and samples need.
+// which most records have and samples need: without data.inputs, all numbers.
 SharedReader open_needed(const DataOptions& options, records::OpenOptions open) {
-  if (!open.keeps_damaged) return records::open_records(open);
-  open.needed.emplace();
-  SharedReader all = records::open_records(open);
-  // Without data.inputs the samples have all numbers.
-  if (options.inputs.empty() && all->doubtful_fields().empty()) return all;
-  open.needed = names_of_choice(choose_fields(all->fields(), wishes_of(options)));
+  if (open.keeps_damaged)
+    open.needed = [&](const std::vector<records::FieldSpec>& all) {
+      return names_of_choice(choose_fields(all, wishes_of(options)));
+    };
   return records::open_records(open);
+}
+
+// The fields that a sample may have. No sample has a text.
+std::vector<std::string> names_of_possible_parts(const std::vector<records::FieldSpec>& all) {
+  std::vector<std::string> names;
+  for (const records::FieldSpec& field : all)
+    if (!field.encoded || is_usual_image(field.name) || is_usual_target(field.name))
+      names.push_back(field.name);
+  return names;
 }
 
 // The same for files whose records have fields beside those of other files.
 auto open_kept(const DataOptions& options) {
   return [&options](records::OpenOptions open) {
-    if (open.keeps_damaged) open.needed = names_of_inputs(options.inputs);
-    if (open.keeps_damaged && !open.needed->empty()) {
-      const std::vector<std::string> targets =
-          options.target.empty() ? usual_targets() : std::vector{options.target};
-      open.needed->insert(open.needed->end(), targets.begin(), targets.end());
-    }
+    if (open.keeps_damaged)
+      open.needed = [&](const std::vector<records::FieldSpec>& all) {
+        std::vector<std::string> names = names_of_inputs(options.inputs);
+        if (names.empty()) return names_of_possible_parts(all);
+        const std::vector<std::string> targets =
+            options.target.empty() ? usual_targets() : std::vector{options.target};
+        names.insert(names.end(), targets.begin(), targets.end());
+        return names;
+      };
     return records::open_records(open);
   };
 }
@@ -215,28 +224,52 @@ void refuse_bad_packs(const DataOptions& options, const RecordParts& parts) {
               "data.on_bad_record=stop");
 }
 
+std::string describe_field(const records::FieldSpec& field, bool is_target) {
+  std::string text = field.name;
+  if (field.encoded) text += " (encoded)";
+  if (is_target) text += is_whole(field.dtype) ? " (classes)" : " (values)";
+  if (!field.encoded && field.shape && !field.shape->empty())
+    text += fmt::format(" [{}]", fmt::join(*field.shape, ", "));
+  return text;
+}
+
+// The fields of a part that its samples need; nothing if it does not have them.
+std::vector<std::string> describe_needed(const records::Reader& reader,
+                                         const FieldWishes& wishes) {
+  std::vector<std::string> described;
+  try {
+    const FieldChoice fields = choose_fields(reader.fields(), wishes);
+    for (const std::string& name : names_of_choice(fields))
+      described.push_back(
+          describe_field(*std::ranges::find(reader.fields(), name, &records::FieldSpec::name),
+                         name == fields.target));
+  } catch (const Error&) {
+    return {};
+  }
+  return described;
+}
+
 // Types may differ, because those of text files are found by their values; but classes are whole,
-// and values are not.
+// and values are not. So may fields that no sample needs.
 void require_same_fields(const records::Reader& train, const records::Reader& test,
                          const FieldChoice& fields, const DataOptions& options) {
-  const auto describe = [&](const records::Reader& reader) {
-    std::string text;
-    for (const records::FieldSpec& field : reader.fields()) {
-      text += fmt::format("{}{}", text.empty() ? "" : ", ", field.name);
-      if (field.encoded) text += " (encoded)";
-      if (field.name == fields.target) text += is_whole(field.dtype) ? " (classes)" : " (values)";
-      if (!field.encoded && field.shape && !field.shape->empty())
-        text += fmt::format(" [{}]", fmt::join(*field.shape, ", "));
-    }
-    return text;
+  const FieldWishes wishes = wishes_of(options);
+  if (describe_needed(train, wishes) == describe_needed(test, wishes) &&
+      train.class_names() == test.class_names())
+    return;
+  const auto describe_all = [&](const records::Reader& reader) {
+    std::vector<std::string> all;
+    for (const records::FieldSpec& field : reader.fields())
+      all.push_back(describe_field(field, field.name == fields.target));
+    return fmt::format("{}", fmt::join(all, ", "));
   };
-  if (describe(train) == describe(test) && train.class_names() == test.class_names()) return;
-  throw Error(ErrorCode::invalid_argument, "data",
-              fmt::format("data.test_path, {}, has records of {} and {} named classes, and "
-                          "data.path has {} and {} named classes",
-                          records::shown_path(options.test_path), describe(test),
-                          test.class_names().size(), describe(train), train.class_names().size()),
-              "a test part of the same data set");
+  throw Error(
+      ErrorCode::invalid_argument, "data",
+      fmt::format("data.test_path, {}, has records of {} and {} named classes, and "
+                  "data.path has {} and {} named classes",
+                  records::shown_path(options.test_path), describe_all(test),
+                  test.class_names().size(), describe_all(train), train.class_names().size()),
+      "a test part of the same data set");
 }
 
 // Targets that are values and not classes. Mixed samples have probabilities of classes.
@@ -292,6 +325,16 @@ int64_t block_of(const DataOptions& options) {
   return options.name == "tokens" && takes_documents ? 0 : options.block;
 }
 
+bool needs_records(const DataOptions& options) {
+  const bool is_remote =
+      std::ranges::any_of(std::array{&options.path, &options.test_path, &options.images,
+                                     &options.labels, &options.test_images, &options.test_labels},
+                          [](const std::string* file) { return records::is_address(*file); });
+  return is_remote || !options.stages.empty() || !options.test_stages.empty() ||
+         !options.inputs.empty() || !options.target.empty() || skips_bad_records(options) ||
+         !service_addresses(options.service).empty();
+}
+
 bool keeps_in_memory(const DataOptions& options) {
   for (const std::string& text : {options.stages, options.test_stages})
     for (const Stage& stage : parse_stages("data.stages", text))
@@ -320,6 +363,15 @@ void refuse_mixed_tests(const Stages& stages) {
                               "one",
                               stage.form->name),
                   "data.test_stages without it");
+}
+
+void refuse_mixed_tokens(const Stages& stages) {
+  for (const Stage& stage : stages)
+    if (stage.form->kind == StageKind::mix)
+      throw Error(ErrorCode::invalid_argument, "data",
+                  fmt::format("data.stages: {} mixes numbers, and the samples are tokens",
+                              stage.form->name),
+                  "data.stages without it");
 }
 
 void check_record_set(const DataOptions& options) {
@@ -385,6 +437,7 @@ Dataset read_parts(const DataOptions& options, SharedReader train_part, SharedRe
   check_forms("data.stages", train_stages, first_form(fields, parts.train_stages));
   check_forms("data.test_stages", test_stages, first_form(fields, parts.test_stages));
   refuse_mixed_tests(parts.test_stages);
+  if (!fields.tokens.empty()) refuse_mixed_tokens(parts.train_stages);
 
   Dataset data;
   data.content = train.content();

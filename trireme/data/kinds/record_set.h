@@ -46,6 +46,10 @@ std::vector<PartFiles> files_of_parts(const DataOptions& options);
 // The tokens of a sample that data.block cuts out of a file; 0: samples are documents.
 int64_t block_of(const DataOptions& options);
 
+// Whether a key is given that only records have: stages, fields, bad records that are skipped, a
+// service, files on a server. Kinds that read their files otherwise (idx, text) read records then.
+bool needs_records(const DataOptions& options);
+
 // Whether a stage keeps samples in memory, or may do so.
 bool keeps_in_memory(const DataOptions& options);
 // The bytes that the caches in memory may take together.
@@ -59,6 +63,9 @@ StagesOfParts stages_of(const DataOptions& options);
 
 // Throws Error(invalid_argument) naming a stage that mixes samples.
 void refuse_mixed_tests(const Stages& stages);
+
+// The same for samples that are tokens.
+void refuse_mixed_tokens(const Stages& stages);
 
 // Checks the keys of stages, before any file is read.
 void check_record_set(const DataOptions& options);

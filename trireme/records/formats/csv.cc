@@ -333,7 +333,7 @@ char delimiter_of(const OpenOptions& options) {
 }
 
 void refuse_missing(const OpenOptions& options, const Shards& shards, const Json& facts) {
-  if (options.needed) return;
+  if (options.keeps_damaged) return;
   const Json missing = facts.value(kMissingFact, Json::object());
   for (const TextColumn& column : chosen_columns(options, facts)) {
     const auto row = missing.find(column.name);
@@ -351,13 +351,16 @@ void choose_numbers(const OpenOptions& options, const Json& facts,
                     std::vector<TextColumn>& columns) {
   const Json numbers = facts.value(kNumbersFact, Json::object());
   const Json missing = facts.value(kMissingFact, Json::object());
-  for (TextColumn& column : columns) {
-    const auto type = numbers.find(column.name);
-    if (!is_needed(options, column.name)) {
-      if (missing.contains(column.name)) column.type = CellType::text;
-    } else if (type != numbers.end()) {
+  std::vector<TextColumn> as_numbers = columns;
+  for (TextColumn& column : as_numbers)
+    if (const auto type = numbers.find(column.name); type != numbers.end())
       column.type = static_cast<CellType>(type->get<int>());
-    }
+  const auto needed = needed_of(options, specs_of_columns(as_numbers));
+  for (size_t i = 0; i < columns.size(); ++i) {
+    if (needed.contains(columns[i].name))
+      columns[i].type = as_numbers[i].type;
+    else if (missing.contains(columns[i].name))
+      columns[i].type = CellType::text;
   }
 }
 

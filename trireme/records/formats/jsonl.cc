@@ -4,12 +4,19 @@
 #include <trireme/records/formats.h>
 #include <algorithm>
 #include <cstring>
+#include <set>
 #include <utility>
 #include "json_line.h"
 #include "text_rows.h"
 
 namespace trireme::records {
 namespace {
+
+// The records that lack a list or a text which most have, by its name, as pairs [from, to). Only
+// indexes have them that know all: up to so many records of a member, in few enough places.
+constexpr const char* kLackingFact = "_lacking";
+constexpr uint64_t kMostLacking = 10'000;
+constexpr size_t kMostPlaces = 100'000;
 
 CellType type_of_member(const JsonMember& member) {
   if (member.kind == JsonKind::text) return CellType::text;
@@ -35,6 +42,7 @@ class JsonScan {
         try {
           take(line, entry);
           see_missing(shards.files().names[file], number);
+          see_lacking(content.entries.size());
           content.entries.push_back(entry);
         } catch (const Damage& damage) {
           content.add_damaged(
@@ -61,6 +69,7 @@ class JsonScan {
                                                   member.type != CellType::text &&
                                                   seen_[i] >= whole / 2)
         content.doubtful[member.name] = missing_[i];
+    add_lacking(whole, content);
     for (size_t i = 0; i < members_.size(); ++i)
       if (members_[i].is_everywhere && members_[i].type == CellType::integer &&
           ranges_[i].least >= 0)
@@ -136,6 +145,34 @@ class JsonScan {
                                   members_[i].name);
   }
 
+  // The entries between those that have a member, as pairs [from, to).
+  struct Lacking {
+    std::vector<std::pair<size_t, size_t>> places{};
+    size_t next = 0;  // Behind the last entry that has it.
+  };
+  void see_lacking(size_t entry) {
+    lacking_.resize(members_.size());
+    for (size_t i = 0; i < members_.size(); ++i)
+      if (here_[i]) close_gap(lacking_[i], entry);
+  }
+  void close_gap(Lacking& lacking, size_t entry) {
+    if (lacking.next < entry && places_++ < kMostPlaces)
+      lacking.places.emplace_back(lacking.next, entry);
+    lacking.next = entry + 1;
+  }
+
+  // Damaged entries may be among them.
+  void add_lacking(size_t whole, IndexContent& content) {
+    for (size_t i = 0; i < lacking_.size(); ++i) close_gap(lacking_[i], content.entries.size());
+    if (places_ > kMostPlaces) return;
+    for (size_t i = 0; i < members_.size(); ++i) {
+      const TextColumn& member = members_[i];
+      if (member.is_everywhere || (!member.is_array && member.type != CellType::text)) continue;
+      if (seen_[i] < whole / 2 || whole - seen_[i] > kMostLacking) continue;
+      content.facts[kLackingFact][member.name] = lacking_[i].places;
+    }
+  }
+
   struct Range {
     int64_t least = 0, largest = 0;
   };
@@ -194,6 +231,8 @@ class JsonScan {
   std::vector<TextColumn> members_;
   std::vector<uint64_t> seen_;           // The number of lines that have the member.
   std::vector<Range> ranges_;            // The range of the integers of each member.
+  std::vector<Lacking> lacking_;         // The entries without each member, and the
+  size_t places_ = 0;                    // number of pairs in all of them.
   std::vector<std::string> missing_;     // The first line without the member, and that it is.
   std::vector<JsonMember> line_;         // The line in hand,
   std::vector<std::string_view> names_;  // its names, sorted,
@@ -204,9 +243,22 @@ class JsonScan {
 
 class JsonlReader : public IndexedReader {
  public:
-  JsonlReader(IndexedFiles files, std::vector<TextColumn> members)
+  // `lacking` has the records without a list or text that is needed.
+  JsonlReader(IndexedFiles files, std::vector<TextColumn> members, std::set<int64_t> lacking)
       : IndexedReader(std::move(files.shards), std::move(files.index), specs_of_columns(members)),
-        members_(std::move(members)) {}
+        members_(std::move(members)),
+        lacking_(std::move(lacking)) {}
+
+  std::vector<int64_t> damaged() const override {
+    std::set<int64_t> all = lacking_;
+    const std::vector<int64_t> of_index = IndexedReader::damaged();
+    all.insert(of_index.begin(), of_index.end());
+    return {all.begin(), all.end()};
+  }
+  // That of another member of the line would be a wrong one.
+  std::optional<int64_t> length(int64_t index) const override {
+    return lacking_.contains(index) ? std::nullopt : IndexedReader::length(index);
+  }
 
  protected:
   void read_entry(const Entry& entry, Record& record) const override {
@@ -304,7 +356,42 @@ class JsonlReader : public IndexedReader {
   }
 
   std::vector<TextColumn> members_;
+  std::set<int64_t> lacking_;
 };
+
+// The index may have come with the data, so it may say anything.
+void add_lacking_in(const Json& places, int64_t records, std::set<int64_t>& lacking) {
+  uint64_t left = 2 * kMostLacking;  // Those that are damaged are among them.
+  for (const auto& [from, to] : places.get<std::vector<std::pair<int64_t, int64_t>>>())
+    for (int64_t record = std::max<int64_t>(0, from); record < std::min(to, records); ++record) {
+      if (left-- == 0)
+        throw Error(
+            ErrorCode::corrupt, "data",
+            fmt::format("the index names more than {} records without a member", 2 * kMostLacking),
+            "trireme data index");
+      lacking.insert(record);
+    }
+}
+
+// Makes fields of the needed members that most lines have. Returns the records that lack a list or
+// a text of them. Those that lack a number are found when they are read.
+std::set<int64_t> take_needed(const OpenOptions& options, const Json& facts, int64_t records,
+                              std::vector<TextColumn>& members) {
+  const Json numbers = facts.value(kDoubtfulFact, Json::object());
+  const Json others = facts.value(kLackingFact, Json::object());
+  std::vector<TextColumn> all = members;
+  for (TextColumn& member : all)
+    member.is_everywhere |= numbers.contains(member.name) || others.contains(member.name);
+  const auto needed = needed_of(options, specs_of_columns(all));
+  std::set<int64_t> lacking;
+  for (size_t i = 0; i < members.size(); ++i) {
+    if (!needed.contains(members[i].name)) continue;
+    members[i].is_everywhere = all[i].is_everywhere;
+    if (others.contains(members[i].name))
+      add_lacking_in(others.at(members[i].name), records, lacking);
+  }
+  return lacking;
+}
 
 }  // namespace
 
@@ -319,10 +406,9 @@ SharedReader open_jsonl(const OpenOptions& options) {
       [&](IndexContent& content) { scan.finish(content); });
   const Json& facts = files.index->facts();
   std::vector<TextColumn> chosen = chosen_columns(options, facts);
-  const Json doubtful = facts.value(kDoubtfulFact, Json::object());
-  for (TextColumn& member : chosen)
-    member.is_everywhere |= doubtful.contains(member.name) && is_needed(options, member.name);
-  return std::make_shared<JsonlReader>(std::move(files), std::move(chosen));
+  std::set<int64_t> lacking =
+      take_needed(options, facts, std::ssize(files.index->entries()), chosen);
+  return std::make_shared<JsonlReader>(std::move(files), std::move(chosen), std::move(lacking));
 }
 
 }  // namespace trireme::records

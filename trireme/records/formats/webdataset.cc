@@ -321,15 +321,6 @@ void finish_tar(const SeenExtensions& seen, IndexContent& content) {
   content.facts = {{"extensions", all}, {"everywhere", everywhere}};
 }
 
-// Members of most records whose lack damages a record.
-std::vector<std::string> needed_members(const OpenOptions& options, const Json& facts) {
-  std::vector<std::string> needed;
-  const Json doubtful = facts.value(kDoubtfulFact, Json::object());
-  for (const auto& [name, why] : doubtful.items())
-    if (is_needed(options, name)) needed.push_back(name);
-  return needed;
-}
-
 std::vector<FieldSpec> specs_of_tar(const Json& facts, const std::vector<std::string>& needed) {
   std::vector<FieldSpec> specs{{.name = std::string(kKey), .encoded = true}};
   std::vector<std::string> names = facts.at("everywhere");
@@ -343,6 +334,16 @@ std::vector<FieldSpec> specs_of_tar(const Json& facts, const std::vector<std::st
       specs.push_back({.name = name, .encoded = !is_array_name(name)});
   }
   return specs;
+}
+
+// Members of most records whose lack damages a record.
+std::vector<std::string> needed_members(const OpenOptions& options, const Json& facts) {
+  std::vector<std::string> doubtful;
+  const Json reasons = facts.value(kDoubtfulFact, Json::object());
+  for (const auto& [name, why] : reasons.items()) doubtful.push_back(name);
+  const auto needed = needed_of(options, specs_of_tar(facts, doubtful));
+  std::erase_if(doubtful, [&](const std::string& name) { return !needed.contains(name); });
+  return doubtful;
 }
 
 }  // namespace

@@ -1,0 +1,78 @@
+#include <trireme/run/input_plan.h>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <trireme/base/hash.h>
+#include <trireme/config/table.h>
+#include <trireme/config/value.h>
+#include <trireme/data/data_kinds.h>
+#include <trireme/data/kinds/mixture_options.h>
+#include <trireme/data/kinds/record_set.h>
+#include <string_view>
+
+namespace trireme {
+namespace {
+
+constexpr size_t kInputDigits = 16;
+
+// The name, and the stages, which are written in their usual form.
+bool stands_apart(std::string_view key) {
+  return key == "data.name" || key == "data.stages" || key == "data.test_stages";
+}
+
+std::string line_of(const data::DataOptions& options) {
+  const config::Table& table = config::table_of<data::DataOptions>();
+  const auto kind = data::find_kind(options.name);
+  std::string line = options.name;
+  for (const config::Row& row : table.rows()) {
+    const bool counts = row.agreed && !stands_apart(row.name) &&
+                        (row.only_for.selector.empty() || kind->uses(row.name));
+    if (!counts) continue;
+    const std::string value = value_as_text(&options, row);
+    if (value != value_as_text(table.defaults(), row))
+      line += fmt::format("; {}={}", row.name, value);
+  }
+  if (!kind->uses("data.stages")) return line;
+  const auto [stages, of_test] = data::stages_of(options);
+  if (!stages.empty()) line += "; stages: " + data::describe(stages);
+  if (!of_test.empty()) line += "; of evaluations: " + data::describe(of_test);
+  return line;
+}
+
+std::string describe_order(const plan::OrderOptions& order) {
+  const std::string kind(plan::to_string(order.kind));
+  if (order.kind != plan::OrderKind::blocks) return kind;
+  return fmt::format("{}, in windows of {}", kind, order.window);
+}
+
+}  // namespace
+
+std::string InputPlan::digest() const {
+  return sha256_hex(fmt::format("{}\n{}\n", order, fmt::join(sets, "\n"))).substr(0, kInputDigits);
+}
+
+std::string InputPlan::describe() const {
+  return fmt::format("input {}: order {}\n  {}\n", digest(), order, fmt::join(sets, "\n  "));
+}
+
+Json InputPlan::to_json() const {
+  return {{"digest", digest()}, {"order", order}, {"sets", sets}};
+}
+
+InputPlan input_plan_of(const Config& config) {
+  const data::DataOptions& options = config.data;
+  InputPlan plan{describe_order(config.trainer.shuffle), {line_of(options)}};
+  if (options.sources.empty()) return plan;
+  const std::vector<data::SourceOptions> sources = data::sources_of(options);
+  const bool is_mixture = data::find_kind(options.name)->uses("data.weights_at");
+  const std::vector<double> weights =
+      is_mixture ? data::weights_of(options, sources).front().weights : std::vector<double>();
+  for (size_t i = 0; i < sources.size(); ++i)
+    plan.sets.push_back(fmt::format("source {}{}: {}", sources[i].name,
+                                    is_mixture ? fmt::format(" of weight {}", weights[i]) : "",
+                                    line_of(sources[i].options)));
+  return plan;
+}
+
+}  // namespace trireme
