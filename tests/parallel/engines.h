@@ -38,7 +38,7 @@ inline Batch batch_of(const Data& whole, int rank, int size) {
   batch.indices.resize(static_cast<size_t>(mine.size()));
   std::iota(batch.indices.begin(), batch.indices.end(),
             plan::DataPlan::share(whole.size(), rank, size).first);
-  batch.global_size = whole.size();
+  batch.global_size = batch.global_used = whole.size();
   return batch;
 }
 

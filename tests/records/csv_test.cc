@@ -1,3 +1,5 @@
+#include <set>
+
 #include "files.h"
 
 namespace trireme::records {
@@ -65,6 +67,108 @@ TEST(Csv, ReadsRowsWithoutAHeaderAndTabs) {
   const auto reader = open_records(options);
   EXPECT_EQ(reader->size(), 2);
   EXPECT_EQ(text_of(*reader, 1, "c1"), "b");
+}
+
+TEST(Csv, TakesRunsOfSpacesAndTabsAsOneDelimiter) {
+  const Folder folder;
+  OpenOptions options = csv(folder.write("x.dat",
+                                         "  name\t x  y\r\n \t \n one 1\t 2.5  \n"
+                                         "\"two  \"\"words\"\"\"   -3 nan\r\n\t\"a\nb\" 4 5"));
+  options.delimiter = "whitespace";
+  options.columns = {"name", "x"};
+  const auto reader = open_records(options);
+  ASSERT_EQ(reader->size(), 3);
+  EXPECT_EQ(text_of(*reader, 0, "name"), "one");
+  EXPECT_EQ(text_of(*reader, 1, "name"), "two  \"words\"");
+  EXPECT_EQ(text_of(*reader, 2, "name"), "a\nb");
+  EXPECT_EQ(numbers_of<int64_t>(read_record(*reader, 1).at("x")).at(0), -3);
+  options.columns = {};
+  EXPECT_NE(message_of(ErrorCode::invalid_argument, [&] { open_records(options); })
+                .find("line 4: the column 'y' of numbers has no value there"),
+            std::string::npos);
+  // A single space is a delimiter for itself.
+  options.delimiter = " ";
+  options.path = folder.write("y.dat", "a b c\n1  3\n");
+  options.columns = {"c"};
+  EXPECT_EQ(numbers_of<int64_t>(read_record(*open_records(options), 0).at("c")).at(0), 3);
+  options.delimiter = "white";
+  EXPECT_NE(message_of(ErrorCode::invalid_argument, [&] { open_records(options); })
+                .find("'white', but must be one character, or whitespace"),
+            std::string::npos);
+}
+
+TEST(Csv, LeavesOutLinesInFrontOfTheHeader) {
+  const Folder folder;
+  const std::string text = "\xef\xbb\xbfmade \"by\na, machine\n\na,b\n1,2\n3\n";
+  OpenOptions options = csv(folder.write("x.csv", text));
+  folder.write("y.csv.gz", gzipped("1\n2\n3\na,b\n5,6\n"));
+  options.path = folder.path();
+  options.skip_lines = 3;
+  options.keeps_damaged = true;
+  const auto reader = open_records(options);
+  ASSERT_EQ(reader->size(), 3);
+  EXPECT_EQ(numbers_of<int64_t>(read_record(*reader, 0).at("b")).at(0), 2);
+  EXPECT_EQ(numbers_of<int64_t>(read_record(*reader, 2).at("b")).at(0), 6);
+  EXPECT_NE(reader->place(1).find("x.csv, line 6 at byte"), std::string::npos) << reader->place(1);
+  options.skip_lines = 6;
+  EXPECT_NE(message_of(ErrorCode::invalid_argument, [&] { open_records(options); })
+                .find("y.csv.gz: the file has 5 lines, but skip_lines is 6"),
+            std::string::npos);
+  options.skip_lines = -1;
+  EXPECT_NE(message_of(ErrorCode::invalid_argument, [&] { open_records(options); })
+                .find("skip_lines is -1"),
+            std::string::npos);
+}
+
+TEST(Csv, LeavesOutComments) {
+  const Folder folder;
+  OpenOptions options =
+      csv(folder.write("x.csv", "# it's 5\" wide\na,b\n  #1,2\n1,#2\n\"#3\",4\n#\n"));
+  options.comment = "#";
+  const auto reader = open_records(options);
+  ASSERT_EQ(reader->size(), 2);
+  EXPECT_EQ(text_of(*reader, 0, "b"), "#2");
+  EXPECT_EQ(text_of(*reader, 1, "a"), "#3");
+  EXPECT_NE(reader->place(0).find("line 4 at byte"), std::string::npos) << reader->place(0);
+  for (const char* const wrong : {" #", "\"", "#\n"}) {
+    options.comment = wrong;
+    EXPECT_NE(message_of(ErrorCode::invalid_argument, [&] { open_records(options); })
+                  .find("but must have no quote"),
+              std::string::npos);
+  }
+}
+
+std::set<std::string> indexes_in(const Folder& folder) {
+  std::set<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path()))
+    if (entry.path().extension() == ".index") names.insert(entry.path().filename());
+  return names;
+}
+
+TEST(Csv, HasAnIndexForEachWayToReadIt) {
+  const Folder folder;
+  OpenOptions options = csv(folder.write("x.csv", "#1\n2 \n3\n"));
+  options.header = false;
+  std::set<std::string> contents;
+  const auto size = [&] {
+    const auto reader = open_records(options);
+    contents.insert(reader->content());
+    return reader->size();
+  };
+  EXPECT_EQ(size(), 3);
+  // That of earlier versions.
+  EXPECT_EQ(indexes_in(folder), std::set<std::string>{".trireme-csv-1b8643826be5657c.index"});
+  EXPECT_EQ(contents, std::set<std::string>{"0cb4c499574a6156f2cf8f2711e9b025"});
+  options.skip_lines = 1;
+  EXPECT_EQ(size(), 2);
+  options.comment = "#";
+  EXPECT_EQ(size(), 2);
+  options.skip_lines = 0;
+  EXPECT_EQ(size(), 2);
+  options.delimiter = "whitespace";
+  EXPECT_EQ(size(), 2);
+  EXPECT_EQ(indexes_in(folder).size(), 5U);
+  EXPECT_EQ(contents.size(), 5U);
 }
 
 TEST(Csv, NamesTheLineAndTheColumnOfAMistake) {

@@ -66,6 +66,21 @@ TEST(Damaged, RowsOfCsvKeepTheirNumbers) {
                {"x.csv, line 3 at byte 8: it has 1 cells", "5 records", "another way"});
 }
 
+// Its partner may be so far away that no memory for a record has both.
+TEST(Damaged, AQuoteWithoutAPartnerIsOneRow) {
+  const Folder folder;
+  std::string rows;
+  for (int i = 0; i < 20'000; ++i) rows += "1,2\n";
+  OpenOptions options = keeping(folder.write("x.csv", "a,b\n3,\"4\n" + rows + "5,\"6\n7,8\n"));
+  options.memory_bytes = 1 << 16;
+  const auto reader = open_records(options);
+  ASSERT_EQ(reader->size(), 20'003);
+  EXPECT_EQ(reader->damaged(), (Numbers{0, 20'001}));
+  EXPECT_EQ(numbers_of<int64_t>(read_record(*reader, 20'002).at("a")).at(0), 7);
+  expect_parts(message_of(ErrorCode::corrupt, [&] { read_record(*reader, 0); }),
+               {"x.csv, line 2 at byte 4: a quote is not closed within the 65.5 KB of memory"});
+}
+
 TEST(Damaged, TheFirstRowWithoutAHeaderMayBeOne) {
   const Folder folder;
   OpenOptions options = keeping(folder.write("x.csv", "a\"b,1\n2,3\n"));

@@ -132,6 +132,10 @@ std::vector<Subject> text_subjects() {
   chosen.label = "count";
   OpenOptions headless = of_format("csv");
   headless.header = false;
+  OpenOptions scientific = headless;
+  scientific.delimiter = "whitespace";
+  scientific.skip_lines = 1;
+  scientific.comment = "#";
   OpenOptions members = of_format("jsonl");
   members.columns = {"text", "x"};
   members.label = "id";
@@ -154,6 +158,11 @@ std::vector<Subject> text_subjects() {
        .valid = csv_rows(),
        .content = Content::text,
        .options = headless},
+      {.name = "CsvOfWhitespace",
+       .file = "x.dat",
+       .valid = "made by \"a\n# x y\n 1.5\t 2 \"a  b\"\n\n3 4   c\n  # end\n-1e3 \"5\" \"\n\"\n",
+       .content = Content::text,
+       .options = scientific},
       {.name = "CsvInGzip",
        .file = "x.csv.gz",
        .valid = csv_rows(),

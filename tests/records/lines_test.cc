@@ -1,3 +1,5 @@
+#include <trireme/records/crc32c.h>
+
 #include "files.h"
 
 namespace trireme::records {
@@ -98,6 +100,51 @@ TEST(Lines, RefusesBombs) {
     message = message_of(ErrorCode::corrupt, [&] { open_records(options); });
     EXPECT_NE(message.find("over 250 times"), std::string::npos) << message;
   }
+}
+
+std::string repeated(std::string_view line, int times) {
+  std::string text;
+  for (int i = 0; i < times; ++i) text += line;
+  return text;
+}
+
+// Files of less than 16 MiB, whose indexes are larger.
+TEST(Lines, OfWhichEachCostsNothingButItsEntryAreRefused) {
+  const Folder folder;
+  const std::string empty_record = [] {
+    const std::string length(8, '\0');
+    const auto crc = [](const std::string& of) {
+      return bytes_of_number(masked_crc(crc32c(std::as_bytes(std::span(of)))));
+    };
+    return length + crc(length) + crc({});
+  }();
+  constexpr int kTimes = 500'000;
+  const std::vector<std::pair<std::string, std::string>> bombs{{"lines", "\n"},
+                                                               {"csv", "1\n"},
+                                                               {"jsonl", "{\"a\": 1}\n"},
+                                                               {"image_list", "a.jpg 0\n"},
+                                                               {"tfrecord", empty_record}};
+  for (const auto& [format, line] : bombs) {
+    SCOPED_TRACE(format);
+    OpenOptions options;
+    options.format = format;
+    options.path = folder.write("bomb.gz", gzipped(repeated(line, kTimes)));
+    options.option_names = {{"max_ratio", "the option"}};
+    const std::string message =
+        message_of(ErrorCode::invalid_argument, [&] { open_records(options); });
+    EXPECT_NE(message.find("bomb.gz"), std::string::npos) << message;
+    EXPECT_NE(message.find("records and more, whose index has over 250 times"), std::string::npos)
+        << message;
+    EXPECT_NE(message.find("try: a larger the option"), std::string::npos) << message;
+  }
+  OpenOptions options;
+  options.path = folder.write("x.txt.gz", gzipped(repeated("\n", kTimes)));
+  options.max_ratio = 1'000'000;
+  EXPECT_EQ(open_records(options)->size(), kTimes);
+  // What is not packed costs its sender as much.
+  options.path = folder.write("x.txt", repeated("\n", kTimes));
+  options.max_ratio = 1;
+  EXPECT_EQ(open_records(options)->size(), kTimes);
 }
 
 TEST(OpenRecords, RefusesOptionsThatTheFormatDoesNotHave) {

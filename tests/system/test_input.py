@@ -1,6 +1,7 @@
 """Data in files of records, through stages: the same training for any number of workers, with and
 without a cache; records that are damaged; wrong stages."""
 
+import gzip
 import json
 import pathlib
 import random
@@ -263,6 +264,52 @@ train: {{epochs: 6, dtype: float64}}
             self.assertEqual(code, 0, out + err)
             self.assertEqual(json.loads(out)["left_out"], 2 * 3)  # In each epoch.
         self.assert_close(losses[2], losses[1], 1e-9)
+        shards = ["--set", "data.on_bad_record=skip", "--set", "reproducible.virtual_shards=4"]
+        bits = []
+        for workers in (1, 3):
+            report = self.folder / f"shards{workers}.json"
+            code, out, err = self.run_to_end(
+                TRIREME, "train", *words, *shards, "--workers", str(workers), "--report", report,
+                "--set", f"run.dir={self.folder / f'shards{workers}'}")
+            self.assertEqual(code, 0, out + err)
+            found = json.loads(report.read_text())
+            bits.append((found["loss_history"], found["parameters_sha256"]))
+        self.assertEqual(bits[1], bits[0])
+        self.assert_close(bits[0][0], losses[1], 1e-9)
+
+    def test_a_table_of_another_form_trains_alike(self):
+        rows = [(i % 5, (7 * i) % 3, i % 2) for i in range(60)]
+        plain, other = self.folder / "plain.csv", self.folder / "other.dat"
+        plain.write_text("x,z,label\n" + "".join(f"{x},{z},{y}\n" for x, z, y in rows))
+        other.write_text("made, by hand\n  x z\tlabel\n# rows\n" +
+                         "".join(f" {x}  {z}\t {y}\n" for x, z, y in rows))
+        config = self.folder / "table.yaml"
+        config.write_text("model: {name: mlp, hidden: [4]}\n"
+                          "data: {name: csv, batch: 10}\ntrain: {epochs: 2}\n")
+        losses = [self.train("--set", f"data.path={path}", *words, config=config,
+                             name=path.stem)["loss_history"]
+                  for path, words in ((plain, []),
+                                      (other, ["--set", "data.delimiter=whitespace", "--set",
+                                               "data.skip_lines=1", "--set", "data.comment=#"]))]
+        self.assertEqual(losses[0], losses[1])
+
+    def test_a_packed_file_beyond_the_ratio_needs_a_key(self):
+        packed = self.folder / "rows.csv.gz"
+        packed.write_bytes(gzip.compress(b"x,y\n" + b"0,1\n1,0\n" * 250_000))
+        config = self.folder / "table.yaml"
+        config.write_text("model: {name: mlp, hidden: [4]}\n"
+                          f"data: {{name: csv, path: {packed}, batch: 1000, "
+                          "stages: take(2000), test_fraction: 0}\ntrain: {epochs: 1}\n")
+        self.assert_refused([TRIREME, "train", config, "--quiet", "--set",
+                             f"run.dir={self.folder / 'no'}"], 2, "rows.csv.gz",
+                            "over 250 times as many", "data.max_ratio", timeout=60)
+        self.assertFalse((self.folder / "no").exists())
+        self.assert_refused([TRIREME, "data", "index", packed], 2, "--max-ratio", timeout=60)
+        report = self.train("--set", "data.max_ratio=100000", config=config)
+        self.assertEqual(report["steps"], 2)
+        code, out, err = self.run_to_end(TRIREME, "data", "index", config, "--set",
+                                         "data.max_ratio=100000")
+        self.assertEqual(code, 0, out + err)
 
     def test_an_image_beyond_the_memory_for_one_is_named(self):
         large = self.images / "green" / "005.png"

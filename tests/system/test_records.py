@@ -204,6 +204,20 @@ class Records(SystemTest):
         self.assertEqual(self.values(file, "name"), [row[0] for row in rows])
         self.assertEqual(self.values(file, "list"), [[row[2], 1] for row in rows])
 
+    def test_texts_of_numpy_and_tables_below_other_lines(self):
+        numbers = np.array([[1, -2.5], [1e10, 4], [0, 0.125]])
+        file = self.folder / "x.dat"
+        np.savetxt(file, numbers, header="time value\nin s", fmt="%15.7e")
+        words = ("--format", "csv", "--delimiter", "whitespace", "--comment", "#", "--no-header")
+        for column in (0, 1):
+            self.assertEqual(self.values(file, f"c{column}", *words),
+                             numbers[:, [column]].tolist())
+        table = self.folder / "table.csv"
+        table.write_text("a machine, 2026\n\nx,y\n1,2\n")
+        self.assertEqual(self.values(table, "y", "--skip-lines", "2"), [[2]])
+        self.assertIn("--skip-lines is 5",
+                      self.data("head", table, "--skip-lines", "5", code=2))
+
     def test_image_folders(self):
         for i, name in enumerate(("dog", "cat")):
             (self.folder / "images" / name).mkdir(parents=True)
@@ -248,8 +262,8 @@ class Records(SystemTest):
 
 
     def test_a_configuration_names_the_files(self):
-        (self.folder / "train.csv").write_text("x;y\n1;0\n2;1\n3;0\n")
-        (self.folder / "test.csv").write_text("x;y\n7;1\n")
+        (self.folder / "train.csv").write_text("y\nx;y\n1;0\n2;1\n! 5\n3;0\n")
+        (self.folder / "test.csv").write_text("\nx;y\n7;1\n")
         config = self.folder / "job.yaml"
         config.write_text(f"""
 data:
@@ -257,6 +271,8 @@ data:
   path: {self.folder / "train.csv"}
   test_path: {self.folder / "test.csv"}
   delimiter: ';'
+  skip_lines: 1
+  comment: '!'
 """)
         out = self.data("index", config)
         self.assertIn("train.csv: 3 records", out)
@@ -270,6 +286,7 @@ data:
         swapped = self.data("index", config, "--set", f"data.path={self.folder / 'test.csv'}")
         self.assertIn("train " + str(self.folder / "test.csv"), swapped)
         for words, part in ((("--delimiter", ","), "--set data.delimiter"),
+                            (("--skip-lines", "2"), "--set data."),
                             (("--set", "data.delimter=,"), "data.delimiter"),
                             (("--set", "data.name=digits"), "data.name is digits")):
             self.assertIn(part, self.data("index", config, *words, code=2))

@@ -99,12 +99,26 @@ TEST(LeftOut, NoSampleInAWholeEpochIsAnError) {
               HasSubstr("a whole epoch"));
 }
 
-TEST(LeftOut, VirtualShardsNeedWholeBatches) {
-  TrainerOptions shards = options(2);
-  shards.virtual_shards = 4;
-  EXPECT_THAT(message_of(ErrorCode::unsupported,
-                         [&] { fit(shards, job(), without([](int64_t) { return false; })); }),
-              HasSubstr("reproducible.virtual_shards"));
+// Some shards lose all of their samples, and one batch does.
+TEST(LeftOut, VirtualShardsGiveTheSameBitsForAnyNumberOfReplicas) {
+  const auto leaves = [](int64_t sample) {
+    return sample % 7 == 0 || (sample >= 20 && sample < 30) || (sample >= 48 && sample < 64);
+  };
+  TrainerOptions shards = options();
+  shards.shuffle = false;
+  const Report whole = fit(shards, job(), without(leaves));
+  shards.virtual_shards = 5;
+  const Report reference = fit(shards, job(), without(leaves));
+  EXPECT_EQ(reference.steps, 10);
+  EXPECT_EQ(reference.skipped_steps, 2);
+  EXPECT_LT(difference(reference.loss_history, whole.loss_history), 1e-10);
+  for (const int replicas : {2, 3, 5}) {
+    shards.replicas = replicas;
+    const Report report = fit(shards, job(), without(leaves));
+    EXPECT_EQ(report.loss_history, reference.loss_history) << replicas;
+    EXPECT_EQ(report.parameters_sha256, reference.parameters_sha256) << replicas;
+    EXPECT_TRUE(report.samples.exactly_once());
+  }
 }
 
 TEST(LeftOut, TheReportSaysHowTheDataCame) {

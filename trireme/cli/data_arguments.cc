@@ -24,8 +24,13 @@ void DataArguments::add_to(Command command) {
                  fmt::format("The format of the files: {} (default: by their names)",
                              fmt::join(names, ", ")));
   command.option("--delimiter", open.delimiter,
-                 "csv: one character between cells (default: a comma, or a tab for .tsv)");
-  command.flag("--no-header", no_header, "csv: the first line has no names of columns");
+                 "csv: one character between cells, or whitespace: any number of spaces and tabs "
+                 "(default: a comma, or a tab for .tsv)");
+  command.flag("--no-header", no_header, "csv: the first row has no names of columns");
+  command.option("--skip-lines", open.skip_lines,
+                 "csv: so many lines in front of the header or the rows are left out (default 0)");
+  command.option("--comment", open.comment,
+                 "csv: lines that begin with this text, such as #, are no rows");
   command.repeated("--column", open.columns,
                    "csv, jsonl, parquet, arrow: read this column alone; may be repeated");
   command.option("--label", open.label,
@@ -58,8 +63,9 @@ void DataArguments::add_to(Command command) {
   command.option("--memory", memory,
                  "The limit for a record, and for a file or row group that is unpacked (default "
                  "1GiB)");
-  command.option("--max-ratio", open.max_ratio,
-                 "The most bytes that a compressed byte may become (default 250)");
+  command.option("--max-ratio", max_ratio,
+                 "The most bytes that a compressed byte may become, of data or of its index "
+                 "(default 250)");
 }
 
 bool DataArguments::is_config() const {
@@ -81,7 +87,7 @@ std::vector<OpenedPart> DataArguments::parts(bool make_index_anew) const {
 records::OpenOptions DataArguments::completed(records::OpenOptions options,
                                               bool make_index_anew) const {
   options.memory_bytes = parse_bytes(memory);
-  options.max_ratio = open.max_ratio;
+  if (max_ratio) options.max_ratio = *max_ratio;
   options.index_dir = open.index_dir;
   options.make_index_anew = make_index_anew;
   options.keeps_damaged = true;
@@ -90,7 +96,12 @@ records::OpenOptions DataArguments::completed(records::OpenOptions options,
   if (!download_timeout.empty()) options.download.timeout = parse_duration(download_timeout);
   if (download_tries) options.download.tries = *download_tries;
   if (is_config()) return options;
-  options.option_names = {{"dtype", "--dtype"}, {"block", "--block"}, {"tokens", "--tokens"}};
+  options.option_names = {{"dtype", "--dtype"},
+                          {"block", "--block"},
+                          {"tokens", "--tokens"},
+                          {"skip_lines", "--skip-lines"},
+                          {"comment", "--comment"},
+                          {"max_ratio", "--max-ratio"}};
   options.header = !no_header;
   if (separator) options.separator = *separator;
   return options;
@@ -98,10 +109,11 @@ records::OpenOptions DataArguments::completed(records::OpenOptions options,
 
 std::vector<OpenedPart> DataArguments::parts_of_config(bool make_index_anew) const {
   const records::OpenOptions none;
-  const bool has_own =
-      no_header || separator || open.delimiter != none.delimiter || open.columns != none.columns ||
-      open.label != none.label || open.dtype != none.dtype || open.block != none.block ||
-      open.tokens != none.tokens || open.labels != none.labels || open.part != none.part;
+  const bool has_own = no_header || separator || open.delimiter != none.delimiter ||
+                       open.skip_lines != none.skip_lines || open.comment != none.comment ||
+                       open.columns != none.columns || open.label != none.label ||
+                       open.dtype != none.dtype || open.block != none.block ||
+                       open.tokens != none.tokens || open.labels != none.labels || open.part != none.part;
   if (has_own)
     throw Error(
         ErrorCode::invalid_argument, "cli",

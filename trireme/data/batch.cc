@@ -4,6 +4,7 @@
 
 #include <trireme/base/error.h>
 #include <trireme/data/batch.h>
+#include <algorithm>
 
 namespace trireme {
 
@@ -16,6 +17,11 @@ const at::Tensor& Batch::tensor(const std::string& name) const {
   throw Error(ErrorCode::invalid_argument, "data",
               fmt::format("a batch of this source has no tensor '{}'", name),
               fmt::format("one of {}, or a source that gives it in Example::more", known));
+}
+
+int64_t Batch::row_of(int64_t place) const {
+  const auto behind = std::ranges::lower_bound(places_left_out, place);
+  return place - (behind - places_left_out.begin());
 }
 
 Batch Batch::part(int64_t from, int64_t count) const {

@@ -29,6 +29,8 @@ struct Batch {
   std::vector<int64_t> indices;                 // The samples of the share, in order.
   // Other samples of the share, which the source left out. They count as used.
   std::vector<int64_t> left_out = {};
+  // Their places in the share, in ascending order.
+  std::vector<int64_t> places_left_out = {};
   // The samples of the whole global batch. A loader knows only what its own source left out, so it
   // counts all of them until the ranks have told each other.
   int64_t global_size = 0;
@@ -39,6 +41,9 @@ struct Batch {
   plan::DataPosition position;  // The position of the first sample of the global batch.
   plan::DataPosition next;  // The position where training continues after this batch is committed.
   int64_t size() const { return static_cast<int64_t>(indices.size()); }
+  // The first row of the samples from a place of the share on. Samples that were left out have
+  // places and no rows.
+  int64_t row_of(int64_t place) const;
 
   // The tensor "data", "target", or one of `more`. Throws Error(invalid_argument) that lists the
   // names that exist.

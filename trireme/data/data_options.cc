@@ -88,6 +88,13 @@ config::Rows rows_of(const DataOptions*) {
                                "read.",
                     .range = config::at_least(1),
                     .only_for = only_kinds_with("data.bad_records")}),
+       config::row(&O::max_ratio,
+                   {.name = "data.max_ratio",
+                    .meaning = "The most bytes that a byte of a compressed file may become, of "
+                               "data or of its index, above 16 MiB; a file beyond it is refused.",
+                    .range = config::at_least(1),
+                    .only_for = only_kinds_with("data.max_ratio"),
+                    .agreed = false}),
        config::row(&O::memory_bytes,
                    {.name = "data.memory_bytes",
                     .meaning = "The most memory of a host for its input: batches that are ready "
@@ -143,12 +150,27 @@ config::Rows rows_of(const DataOptions*) {
                     .agreed = false}),
        config::row(&O::delimiter,
                    {.name = "data.delimiter",
-                    .meaning = "csv: the character between two columns; empty: a comma, or a tab "
-                               "in .tsv files.",
+                    .meaning = "csv: the character between two columns, or whitespace: any "
+                               "number of spaces and tabs; empty: a comma, or a tab in .tsv "
+                               "files.",
                     .only_for = only_kinds_with("data.delimiter")}),
        config::row(&O::header, {.name = "data.header",
-                                .meaning = "csv: the first line of each file names the columns.",
+                                .meaning = "csv: the first row of each file names the columns.",
                                 .only_for = only_kinds_with("data.header")}),
+       // The content of the data tells what these two decide, and earlier checkpoints lack them.
+       config::row(&O::skip_lines,
+                   {.name = "data.skip_lines",
+                    .meaning = "csv: so many lines of each file, which stand in front of its "
+                               "header or rows, are left out.",
+                    .range = config::at_least(0),
+                    .only_for = only_kinds_with("data.skip_lines"),
+                    .agreed = false}),
+       config::row(&O::comment,
+                   {.name = "data.comment",
+                    .meaning = "csv: lines that begin with this text, such as #, are no rows; "
+                               "empty: there are none.",
+                    .only_for = only_kinds_with("data.comment"),
+                    .agreed = false}),
        config::row(&O::token_type,
                    {.name = "data.token_type",
                     .meaning = "tokens: the type of the numbers in files without a header: uint8, "

@@ -23,6 +23,7 @@ struct DataOptions {
   double test_fraction = 0.2;  // Used if the data has no test part of its own.
 
   // Formats of records.
+  int64_t max_ratio = 250;             // The most bytes that a compressed byte may become.
   std::string test_path;               // The test part; empty: a part is held out.
   std::string stages;                  // See pipeline/stage.h.
   std::string test_stages;             // Empty: `stages` without the random ones.
@@ -39,6 +40,8 @@ struct DataOptions {
   int download_tries = 5;
   std::string delimiter;   // csv
   bool header = true;      // csv
+  int64_t skip_lines = 0;  // csv
+  std::string comment;     // csv
   std::string token_type;  // tokens: the type in files without a header.
   int64_t separator = -1;  // tokens: begins each document; -1: none.
 

@@ -120,6 +120,7 @@ void move_left_out(Batch& batch, const std::vector<size_t>& places) {
     (is_left_out ? batch.left_out : kept).push_back(batch.indices[i]);
   }
   batch.indices = std::move(kept);
+  batch.places_left_out.assign(places.begin(), places.end());
 }
 
 // The draws of a share; for an empty one, that of the first sample.

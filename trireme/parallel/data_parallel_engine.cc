@@ -112,7 +112,8 @@ class DataParallelEngine : public Engine {
     });
   }
 
-  // Each shard has random numbers of its own, and is computed in so many passes.
+  // Each shard has random numbers of its own, and is computed in so many passes. Samples that were
+  // left out keep their places, so each shard has the same samples on any number of replicas.
   void compute_shards(const StepRequest& request) {
     const Batch& batch = request.batch;
     const int all = setting_.options.virtual_shards;
@@ -122,12 +123,13 @@ class DataParallelEngine : public Engine {
     const plan::ShardRange own = replica_.shards();
     int64_t from = 0;
     for (int shard = own.first; shard < own.last; ++shard) {
-      const auto [first, last] = plan::DataPlan::share(batch.global_size, shard, all);
+      const auto [first, last] = plan::DataPlan::share(batch.global_used, shard, all);
       setting_.random->reseed(mix64(setting_.seed, static_cast<uint64_t>(request.number),
                                     static_cast<uint64_t>(shard)));
-      compute(copy_of_part(batch, from, last - first), request.passes);
+      const int64_t to = from + last - first, row = batch.row_of(from);
+      compute(copy_of_part(batch, row, batch.row_of(to) - row), request.passes);
       replica_.end_shard();
-      from += last - first;
+      from = to;
     }
     refuse_moved_buffers(before);
   }

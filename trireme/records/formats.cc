@@ -39,7 +39,7 @@ const std::vector<Format>& formats() {
       {.name = "csv",
        .about = "rows of cells, as in RFC 4180",
        .path = "CSV files, plain, gzip or zstd",
-       .options = {"delimiter", "header", "columns", "label"},
+       .options = {"delimiter", "header", "skip_lines", "comment", "columns", "label"},
        .ends = {".csv", ".csv.gz", ".csv.zst", ".tsv", ".tsv.gz", ".tsv.zst"},
        .open = open_csv},
       {.name = "jsonl",

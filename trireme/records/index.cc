@@ -250,8 +250,29 @@ Error error_of_damage(const std::string& what, const std::string& remedy, size_t
                or_else(remedy, more_remedy));
 }
 
-void IndexContent::add_damaged(const Entry& entry, std::string place, const Damage& damage) {
+void IndexContent::begin_file(uint64_t packed_bytes, const UnpackLimits& limits) {
+  first_of_file_ = entries.size();
+  packed_bytes_ = packed_bytes;
+  limits_ = limits;
+}
+
+void IndexContent::add(const Entry& entry) {
   entries.push_back(entry);
+  if (packed_bytes_ > 0) check_count(entries.size() - first_of_file_);
+}
+
+// An empty line is a compressed bit, and 40 bytes of the index.
+void IndexContent::check_count(size_t entries_of_file) const {
+  if (packed_bytes_ == 0 || !limits_.exceeds_ratio(packed_bytes_, entries_of_file * sizeof(Entry)))
+    return;
+  throw Damage(fmt::format("{} compressed bytes have {} records and more, whose index has over {} "
+                           "times as many bytes",
+                           packed_bytes_, entries_of_file, limits_.max_ratio),
+               limits_.remedy_of_ratio(), ErrorCode::invalid_argument);
+}
+
+void IndexContent::add_damaged(const Entry& entry, std::string place, const Damage& damage) {
+  add(entry);
   damage_last(std::move(place), damage);
 }
 

@@ -9,6 +9,7 @@
 #include <trireme/records/damage.h>
 #include <trireme/records/data_files.h>
 #include <trireme/records/mapped_file.h>
+#include <trireme/records/unpack.h>
 #include <functional>
 #include <limits>
 #include <map>
@@ -36,6 +37,13 @@ struct FoundDamage {
 
 // What a format finds in the files.
 struct IndexContent {
+  // From now on, the entries that are added are those of another file, which has so many bytes if
+  // it is packed, and otherwise 0.
+  void begin_file(uint64_t packed_bytes, const UnpackLimits& limits);
+  // Throws Damage if a packed file has too many entries for its bytes.
+  void add(const Entry& entry);
+  // What add() does when the file in hand gets this number of entries.
+  void check_count(size_t entries_of_file) const;
   // Gives a damaged record its number. Throws Damage if there are too many of them.
   void add_damaged(const Entry& entry, std::string place, const Damage& damage);
   // The same for the record that was added last.
@@ -48,6 +56,11 @@ struct IndexContent {
   std::map<std::string, int64_t> largest = {};
   std::map<std::string, std::string> doubtful = {};  // See Reader::doubtful_fields().
   std::map<int64_t, FoundDamage> damaged = {};       // By the numbers of the entries.
+
+ private:
+  size_t first_of_file_ = 0;
+  uint64_t packed_bytes_ = 0;
+  UnpackLimits limits_;
 };
 
 // A remedy, and a further one unless that is empty.

@@ -40,6 +40,8 @@ void check_options(const Format& format, const OpenOptions& options) {
   };
   check("delimiter", options.delimiter != none.delimiter);
   check("header", options.header != none.header);
+  check("skip_lines", options.skip_lines != none.skip_lines);
+  check("comment", options.comment != none.comment);
   check("columns", options.columns != none.columns);
   check("label", options.label != none.label);
   check("dtype", options.dtype != none.dtype);
@@ -58,8 +60,9 @@ void check_options(const Format& format, const OpenOptions& options) {
                   fmt::format("{} is {}, but must be at least {}", name, value, least));
   };
   require("the memory for a record", options.memory_bytes, 1 << 16);
-  require("the ratio of compression", options.max_ratio, 1);
+  require(options.name_of("max_ratio"), options.max_ratio, 1);
   require("block", options.block, 0);
+  require(options.name_of("skip_lines"), options.skip_lines, 0);
 }
 
 const Format* format_of_name(std::string_view name) {

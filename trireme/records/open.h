@@ -3,6 +3,7 @@
 #include <trireme/base/error.h>
 #include <trireme/records/record.h>
 #include <trireme/records/remote/fetch.h>
+#include <trireme/records/unpack.h>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -30,8 +31,12 @@ struct OpenOptions {
   std::string path;
 
   // Options of single formats. An option that the format does not have must keep its default.
-  std::string delimiter;  // csv: one character; empty: a comma, or a tab for .tsv.
-  bool header = true;     // csv: the first line of each file names the columns.
+  // csv: one character, or whitespace: any number of spaces and tabs. Empty: a comma, or a tab for
+  // .tsv.
+  std::string delimiter;
+  bool header = true;      // csv: the first row of each file names the columns.
+  int64_t skip_lines = 0;  // csv: the lines of each file that stand in front of its rows.
+  std::string comment;     // csv: a line that begins with this text is no row; empty: each is one.
   // csv, jsonl, parquet, arrow: only these columns, in this order; empty: all.
   std::vector<std::string> columns;
   // csv, jsonl, npy, parquet, arrow: the column of whole numbers that are labels.
@@ -74,6 +79,7 @@ struct OpenOptions {
   int64_t memory_bytes = int64_t{1} << 30;
   // The most bytes that a compressed byte may become, in files of more than 16 MiB.
   int64_t max_ratio = 250;
+  UnpackLimits unpack_limits() const { return {memory_bytes, max_ratio, name_of("max_ratio")}; }
 };
 
 struct Format {

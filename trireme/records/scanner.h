@@ -15,6 +15,7 @@ class Scanner {
   Scanner(std::shared_ptr<const Block> block, int64_t memory_bytes);
 
   uint64_t size() const { return size_; }
+  uint64_t memory_bytes() const { return memory_bytes_; }
   // Throws Damage if the file ends before, or if there is not so much memory.
   std::span<const std::byte> at(uint64_t offset, uint64_t bytes);
   // The line that begins at `offset`, with its '\n' unless the file ends without one. Throws

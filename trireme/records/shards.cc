@@ -29,10 +29,10 @@ void require_memory(uint64_t bytes, const UnpackLimits& limits) {
 
 Shards::Shards(DataFiles files, UnpackLimits limits, bool may_be_packed)
     : files_(std::move(files)),
-      limits_(limits),
+      limits_(std::move(limits)),
       packings_(files_.names.size(), Packing::none),
       open_(files_.names.size()),
-      blocks_(limits.memory_bytes) {
+      blocks_(limits_.memory_bytes) {
   if (!may_be_packed) return;
   for (size_t file = 0; file < count() && is_remote(); ++file)
     packings_[file] = packing_of_name(name(file));

@@ -31,6 +31,9 @@ class Shards {
   bool is_packed(size_t file) const { return packings_[file] != Packing::none; }
   // A format knows better than the first bytes.
   void set_plain(size_t file) { packings_[file] = Packing::none; }
+  // The bytes of a packed file; 0 for another one. Throws Damage.
+  uint64_t packed_bytes(size_t file) const { return is_packed(file) ? open(file)->size() : 0; }
+  const UnpackLimits& limits() const { return limits_; }
   int64_t memory_bytes() const { return limits_.memory_bytes; }
 
   // Reads every file's head and tail. Throws Error naming the file.

@@ -42,10 +42,10 @@ void check_growth(uint64_t packed, uint64_t unpacked, const UnpackLimits& limits
     throw Damage(fmt::format("it unpacks to more than {}, the memory for a block",
                              format_bytes(limits.memory_bytes)),
                  "more memory for a block, or smaller shards", ErrorCode::invalid_argument);
-  if (unpacked > kRatioCountsFrom && unpacked / static_cast<uint64_t>(limits.max_ratio) > packed)
+  if (limits.exceeds_ratio(packed, unpacked))
     throw Damage(fmt::format("{} compressed bytes become {} and more, over {} times as many",
                              packed, unpacked, limits.max_ratio),
-                 "a larger limit of the ratio, if the file is not an attack");
+                 limits.remedy_of_ratio());
 }
 
 Damage cut(std::string_view kind, uint64_t packed) {
@@ -121,6 +121,14 @@ void unzstd(PackedInput& input, Block& block, const UnpackLimits& limits) {
 
 }  // namespace
 
+bool UnpackLimits::exceeds_ratio(uint64_t packed, uint64_t bytes) const {
+  return bytes > kRatioCountsFrom && bytes / static_cast<uint64_t>(max_ratio) > packed;
+}
+
+std::string UnpackLimits::remedy_of_ratio() const {
+  return fmt::format("a larger {}, if the file is not an attack", ratio_name);
+}
+
 void Block::Free::operator()(std::byte* memory) const { std::free(memory); }
 
 std::span<std::byte> Block::room(size_t more) {
@@ -159,7 +167,8 @@ Packing packing_of(const DataFile& file) {
   return is_skippable ? Packing::zstd : Packing::none;
 }
 
-std::shared_ptr<const Block> unpack(const DataFile& file, Packing packing, UnpackLimits limits) {
+std::shared_ptr<const Block> unpack(const DataFile& file, Packing packing,
+                                    const UnpackLimits& limits) {
   auto block = std::make_shared<Block>();
   PackedInput input(file);
   if (packing == Packing::gzip)

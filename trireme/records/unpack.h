@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 
 namespace trireme::records {
 
@@ -11,8 +12,14 @@ enum class Packing { none, gzip, zstd };
 
 struct UnpackLimits {
   int64_t memory_bytes = int64_t{1} << 30;
-  // The most bytes that a compressed byte may become. It counts from 16 MiB on.
+  // The most bytes that a compressed byte may become, of data or of its index. It counts from
+  // 16 MiB on.
   int64_t max_ratio = 250;
+  std::string ratio_name = "max_ratio";  // What messages call it.
+
+  // Whether `packed` bytes may not become `bytes`, by the ratio.
+  bool exceeds_ratio(uint64_t packed, uint64_t bytes) const;
+  std::string remedy_of_ratio() const;
 };
 
 // Bytes that are made once and then only read. Memory comes from the system as it is, without
@@ -37,6 +44,7 @@ class Block {
 // The packing that the first bytes of the file tell.
 Packing packing_of(const DataFile& file);
 // Throws Damage: corrupt if the data is damaged, cut, or grows beyond a limit.
-std::shared_ptr<const Block> unpack(const DataFile& file, Packing packing, UnpackLimits limits);
+std::shared_ptr<const Block> unpack(const DataFile& file, Packing packing,
+                                    const UnpackLimits& limits);
 
 }  // namespace trireme::records

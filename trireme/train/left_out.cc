@@ -22,15 +22,11 @@ void count_left_out(Batch& batch, int shares, bool& wants_stop, Group& group) {
   wants_stop = batch.global_size == 0 && sums.const_data_ptr<double>()[1] > 0;
 }
 
-void refuse_left_out(Engine& engine, const TrainerOptions& options) {
-  const char* what = nullptr;
-  if (engine.own_pace()) what = "a strategy whose workers take steps at their own pace";
-  if (options.virtual_shards > 0) what = "reproducible.virtual_shards";
-  if (!what) return;
+void refuse_left_out(Engine& engine) {
+  if (!engine.own_pace()) return;
   throw Error(ErrorCode::unsupported, "train",
-              fmt::format("the data may leave samples out (a filter, or data.on_bad_record=skip), "
-                          "and {} needs whole batches",
-                          what),
+              "the data may leave samples out (a filter, or data.on_bad_record=skip), and a "
+              "strategy whose workers take steps at their own pace needs whole batches",
               "data without them, or strategy.name=multi_worker");
 }
 

@@ -5,7 +5,6 @@
 #include <trireme/data/batch.h>
 #include <trireme/parallel/engine.h>
 #include <trireme/plan/data_plan.h>
-#include <trireme/train/trainer_options.h>
 
 namespace trireme {
 
@@ -16,7 +15,7 @@ namespace trireme {
 void count_left_out(Batch& batch, int shares, bool& wants_stop, Group& group);
 
 // Throws Error(unsupported) if the engine cannot train on batches that lack samples.
-void refuse_left_out(Engine& engine, const TrainerOptions& options);
+void refuse_left_out(Engine& engine);
 
 // Ends a run whose source gives nothing: a length in steps would never be reached.
 class EmptyBatches {

@@ -155,7 +155,7 @@ void ReplicaRun::Impl::make_engine() {
     return Wishes{user_wants_stop() || evaluator_.wants_stop(), world_.regroup_wanted()};
   };
   generation_->make_engine(strategy_, model_, std::move(setting));
-  if (setting_.train->leaves_out()) refuse_left_out(engine(), options_);
+  if (setting_.train->leaves_out()) refuse_left_out(engine());
   if (options_.ema_decay > 0) model_.begin_averages(options_.ema_decay, engine().state().tensors);
 }
 

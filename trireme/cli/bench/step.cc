@@ -78,7 +78,7 @@ class EngineTraining {
   EngineTraining(const RankArguments& arguments, std::shared_ptr<Group> group,
                  const MeshRank& mesh = {})
       : work_(arguments), engine_(make(arguments, std::move(group), mesh)) {
-    work_.batch.global_size = work_.size() * engine_->data_share().count;
+    work_.batch.global_size = work_.batch.global_used = work_.size() * engine_->data_share().count;
   }
   StepOutcome step() { return engine_->step({work_.batch, ++steps_}); }
   int64_t batch() const { return work_.size(); }

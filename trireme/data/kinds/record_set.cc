@@ -23,13 +23,15 @@ namespace {
 constexpr std::string_view kHidden[] = {"lines", "idx", "text"};
 // Keys of all kinds of records, and those that set an option of a format.
 constexpr std::string_view kCommonKeys[] = {
-    "data.test_path",       "data.stages",        "data.test_stages",    "data.inputs",
-    "data.target",          "data.on_bad_record", "data.bad_records",    "data.cache_bytes",
-    "data.cache_dir",       "data.classes",       "data.split_seed",     "data.service",
-    "data.service_timeout", "data.service_bytes", "data.service_threads"};
+    "data.test_path",       "data.stages",        "data.test_stages",     "data.inputs",
+    "data.target",          "data.on_bad_record", "data.bad_records",     "data.cache_bytes",
+    "data.cache_dir",       "data.classes",       "data.split_seed",      "data.service",
+    "data.service_timeout", "data.service_bytes", "data.service_threads", "data.max_ratio"};
 constexpr std::pair<std::string_view, std::string_view> kOptionKeys[] = {
-    {"delimiter", "data.delimiter"}, {"header", "data.header"}, {"dtype", "data.token_type"},
-    {"block", "data.block"},         {"tokens", "data.tokens"}, {"separator", "data.separator"}};
+    {"delimiter", "data.delimiter"},   {"header", "data.header"},
+    {"skip_lines", "data.skip_lines"}, {"comment", "data.comment"},
+    {"dtype", "data.token_type"},      {"block", "data.block"},
+    {"tokens", "data.tokens"},         {"separator", "data.separator"}};
 
 // Keys of formats whose files may be on a server.
 constexpr std::string_view kDownloadKeys[] = {"data.download_dir", "data.download_bytes",
@@ -46,6 +48,8 @@ records::OpenOptions open_options(const DataOptions& options, const std::string&
   records::OpenOptions open{.format = options.name, .path = path};
   open.keeps_damaged = skips_bad_records(options);
   open.remedy_of_damage = "data.on_bad_record=skip";
+  open.max_ratio = options.max_ratio;
+  open.option_names.emplace("max_ratio", "data.max_ratio");
   open.download = {.folder = options.download_dir,
                    .bytes = options.download_bytes,
                    .timeout = options.download_timeout,
@@ -53,6 +57,8 @@ records::OpenOptions open_options(const DataOptions& options, const std::string&
   for (const auto& [option, key] : kOptionKeys) open.option_names.emplace(option, key);
   if (has_option(format, "delimiter")) open.delimiter = options.delimiter;
   if (has_option(format, "header")) open.header = options.header;
+  if (has_option(format, "skip_lines")) open.skip_lines = options.skip_lines;
+  if (has_option(format, "comment")) open.comment = options.comment;
   if (has_option(format, "dtype")) open.dtype = options.token_type;
   if (has_option(format, "block")) open.block = block_of(options);
   if (has_option(format, "tokens")) open.tokens = options.tokens;

@@ -103,6 +103,8 @@ PartFacts facts_of(std::string name, const RecordParts& parts, const records::Re
       {"data.on_bad_record", options.on_bad_record},
       {"data.delimiter", options.delimiter},
       {"data.header", options.header ? "true" : "false"},
+      {"data.skip_lines", std::to_string(options.skip_lines)},
+      {"data.comment", options.comment},
       {"data.token_type", options.token_type},
       {"data.block", std::to_string(options.block)},
       {"data.separator", std::to_string(options.separator)},

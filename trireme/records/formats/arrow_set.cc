@@ -116,7 +116,7 @@ ArrowSet::ArrowSet(const OpenOptions& options, const Format& format, ArrowFormat
       kind_(kind),
       memory_bytes_(options.memory_bytes),
       shards_(files_of(options, format.ends),
-              UnpackLimits{options.memory_bytes, options.max_ratio}, /*may_be_packed=*/false),
+              options.unpack_limits(), /*may_be_packed=*/false),
       files_(shards_.count()),
       choice_{options.columns, options.label} {
   if (shards_.is_remote())

@@ -1,21 +1,47 @@
 #include "csv_row.h"
 
+#include <trireme/base/text.h>
 #include <algorithm>
 #include <cstring>
 
 namespace trireme::records {
+namespace {
+
+constexpr std::string_view kSpaces = " \t";
+
+}  // namespace
+
+CsvRow::CsvRow(std::string_view row, char delimiter)
+    : left_(delimiter == kWhitespace ? trimmed(row) : row), delimiter_(delimiter) {}
+
+size_t CsvRow::find_delimiter() const {
+  const size_t found =
+      delimiter_ == kWhitespace ? left_.find_first_of(kSpaces) : left_.find(delimiter_);
+  return std::min(found, left_.size());
+}
+
+bool CsvRow::is_delimiter(char letter) const {
+  return delimiter_ == kWhitespace ? kSpaces.find(letter) != std::string_view::npos
+                                   : letter == delimiter_;
+}
+
+void CsvRow::go_behind(size_t end) {
+  is_at_end_ = end == left_.size();
+  left_.remove_prefix(is_at_end_ ? end : end + 1);
+  if (delimiter_ == kWhitespace && !is_at_end_)
+    left_.remove_prefix(std::min(left_.find_first_not_of(kSpaces), left_.size()));
+}
 
 bool CsvRow::next(CsvCell& cell) {
   if (is_at_end_) return false;
   cell = {};
   if (!left_.starts_with('"')) {
-    const size_t end = std::min(left_.find(delimiter_), left_.size());
+    const size_t end = find_delimiter();
     cell.text = left_.substr(0, end);
     if (cell.text.find('"') != std::string_view::npos)
       throw Damage("a quote stands inside of a cell that does not begin with one",
                    "\"5\"\" pipe\", as RFC 4180 says");
-    is_at_end_ = end == left_.size();
-    left_.remove_prefix(is_at_end_ ? end : end + 1);
+    go_behind(end);
     return true;
   }
   cell.is_quoted = true;
@@ -28,10 +54,9 @@ bool CsvRow::next(CsvCell& cell) {
       continue;
     }
     cell.text = left_.substr(1, at - 1);
-    is_at_end_ = at + 1 == left_.size();
-    if (!is_at_end_ && left_[at + 1] != delimiter_)
+    if (at + 1 < left_.size() && !is_delimiter(left_[at + 1]))
       throw Damage("text follows the closing quote of a cell", "the delimiter behind the quote");
-    left_.remove_prefix(is_at_end_ ? at + 1 : at + 2);
+    go_behind(at + 1);
     return true;
   }
 }

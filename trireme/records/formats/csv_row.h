@@ -5,6 +5,10 @@
 
 namespace trireme::records {
 
+// As a delimiter: any number of spaces and tabs. No row has this character outside of quotes, so
+// no other delimiter is it.
+inline constexpr char kWhitespace = '\n';
+
 struct CsvCell {
   std::string_view text;  // Without the quotes around it.
   bool is_quoted = false;
@@ -14,12 +18,18 @@ struct CsvCell {
 class CsvRow {
  public:
   // `row` is without its end of line.
-  CsvRow(std::string_view row, char delimiter) : left_(row), delimiter_(delimiter) {}
+  CsvRow(std::string_view row, char delimiter);
   // Gives the next cell; false behind the last. An empty row has one empty cell. Throws Damage for
   // a quote at a wrong place.
   bool next(CsvCell& cell);
 
  private:
+  // The place of the next delimiter, or that behind the row.
+  size_t find_delimiter() const;
+  bool is_delimiter(char letter) const;
+  // Goes on behind the delimiter at this place, or behind the row.
+  void go_behind(size_t end);
+
   std::string_view left_;
   char delimiter_;
   bool is_at_end_ = false;

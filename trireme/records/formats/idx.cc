@@ -63,7 +63,7 @@ IdxFile open_idx_file(const fs::path& path, IdxKind kind, const OpenOptions& opt
         DataFile file = open_or_fetch(path, kind, options);
         opened.mtime_ns = file.mtime_ns();
         if (packing_of(file) == Packing::gzip) {
-          opened.unpacked = unpack(file, Packing::gzip, {options.memory_bytes, options.max_ratio});
+          opened.unpacked = unpack(file, Packing::gzip, options.unpack_limits());
           return opened.unpacked->bytes();
         }
         opened.map = std::make_unique<MappedFile>(std::move(file));

@@ -109,10 +109,10 @@ void add_image(IndexContent& content, const fs::path& base, const std::string& n
 }
 
 void add_name(IndexContent& content, const std::string& name, int64_t label, uint64_t bytes) {
-  content.entries.push_back({.offset = content.names.size(),
-                             .bytes = bytes,
-                             .label = label,
-                             .extra = static_cast<uint32_t>(name.size())});
+  content.add({.offset = content.names.size(),
+               .bytes = bytes,
+               .label = label,
+               .extra = static_cast<uint32_t>(name.size())});
   content.names += name;
 }
 

@@ -36,7 +36,8 @@ ListLine parse_list_line(std::string_view line, uint64_t number) {
   return parsed;
 }
 
-std::vector<ListLine> lines_of_list(const Shards& shards) {
+// The lines are checked like the entries that they become, because they take as much memory.
+std::vector<ListLine> lines_of_list(const Shards& shards, const IndexContent& content) {
   std::vector<ListLine> lines;
   Scanner scanner = shards.scanner(0);
   uint64_t number = 0;
@@ -46,6 +47,7 @@ std::vector<ListLine> lines_of_list(const Shards& shards) {
     ++number;
     if (const std::string_view text = trimmed(line); !text.empty())
       lines.push_back(parse_list_line(text, number));
+    content.check_count(lines.size());
   }
   return lines;
 }
@@ -82,7 +84,8 @@ std::vector<int64_t> labels_of_list(const std::vector<ListLine>& lines, Json& fa
 
 IndexContent scan_list(const Shards& shards, const fs::path& base) {
   IndexContent content;
-  const std::vector<ListLine> lines = lines_of_list(shards);
+  content.begin_file(shards.packed_bytes(0), shards.limits());
+  const std::vector<ListLine> lines = lines_of_list(shards, content);
   const std::vector<int64_t> labels = labels_of_list(lines, content.facts);
   std::set<fs::path> known_folders;
   for (size_t i = 0; i < lines.size(); ++i) {

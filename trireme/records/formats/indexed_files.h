@@ -42,6 +42,7 @@ inline IndexedFiles index_files(const OpenOptions& options, std::string_view for
     with_place([&] { return shards->path(file).string(); },
                [&] {
                  try {
+                   content.begin_file(shards->packed_bytes(file), shards->limits());
                    scan(number, *shards, content);
                  } catch (const Damage& damage) {
                    if (damage.code != ErrorCode::corrupt) throw;
@@ -76,7 +77,7 @@ inline IndexedFiles index_files(const OpenOptions& options, std::string_view for
 
 inline std::shared_ptr<Shards> shards_of(const OpenOptions& options, std::string_view format) {
   return std::make_shared<Shards>(files_of(options, find_format(format).ends),
-                                  UnpackLimits{options.memory_bytes, options.max_ratio});
+                                  options.unpack_limits());
 }
 
 }  // namespace trireme::records

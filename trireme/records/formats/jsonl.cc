@@ -43,7 +43,7 @@ class JsonScan {
           take(line, entry);
           see_missing(shards.files().names[file], number);
           see_lacking(content.entries.size());
-          content.entries.push_back(entry);
+          content.add(entry);
         } catch (const Damage& damage) {
           content.add_damaged(
               entry, fmt::format("{}, line {} at byte {}", shards.path(file).string(), number, at),

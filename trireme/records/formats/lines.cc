@@ -31,11 +31,11 @@ void scan_lines(uint32_t file, const Shards& shards, IndexContent& content) {
     const uint64_t next = at + line.size();
     if (line.ends_with('\n')) line.remove_suffix(1);
     if (line.ends_with('\r')) line.remove_suffix(1);
-    content.entries.push_back({.offset = at,
-                               .bytes = line.size(),
-                               .length = static_cast<int64_t>(line.size()),
-                               .file = file,
-                               .extra = ++number});
+    content.add({.offset = at,
+                 .bytes = line.size(),
+                 .length = static_cast<int64_t>(line.size()),
+                 .file = file,
+                 .extra = ++number});
     at = next;
   }
 }

@@ -116,7 +116,7 @@ class NpyReader : public Reader {
     if (files_.maps.size() != 1)
       throw Damage("there are other files beside it, but a .npz file has all arrays",
                    "the path of one .npz file", ErrorCode::invalid_argument);
-    int64_t memory_bytes = options.memory_bytes;
+    UnpackLimits limits = options.unpack_limits();
     for (const ZipMember& member : members_of_zip(bytes)) {
       const fs::path inner = member.name;
       if (inner.extension() != ".npy")
@@ -127,8 +127,8 @@ class NpyReader : public Reader {
         arrays_.push_back(array_of(inner.stem(), file, member.packed));
         continue;
       }
-      auto block = inflate_member(member, {memory_bytes, options.max_ratio});
-      memory_bytes -= static_cast<int64_t>(block->bytes().size());
+      auto block = inflate_member(member, limits);
+      limits.memory_bytes -= static_cast<int64_t>(block->bytes().size());
       arrays_.push_back(array_of(inner.stem(), file, block->bytes()));
       arrays_.back().block = std::move(block);
     }

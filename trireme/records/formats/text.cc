@@ -68,7 +68,7 @@ TextUnit unit_of(const OpenOptions& options) {
 // A copy of the file, which may be written while its characters are counted.
 std::shared_ptr<const Block> content_of_file(const DataFile& file, const OpenOptions& options) {
   if (packing_of(file) == Packing::gzip)
-    return unpack(file, Packing::gzip, {options.memory_bytes, options.max_ratio});
+    return unpack(file, Packing::gzip, options.unpack_limits());
   auto content = std::make_shared<Block>();
   file.read(0, content->room(file.size()).first(file.size()));
   content->add(file.size());

@@ -263,7 +263,7 @@ void scan_tfrecord(uint32_t file, const Shards& shards, IndexContent& content) {
       return content.add_damaged(entry, fmt::format("{}, {}", shards.path(file).string(), place),
                                  damage);
     }
-    content.entries.push_back(entry);
+    content.add(entry);
     at += entry.bytes;
   }
 }

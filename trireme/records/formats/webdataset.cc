@@ -263,7 +263,7 @@ class TarScan {
     if (key != key_ || in_record_.empty()) {
       end_record();
       key_ = key;
-      content_.entries.push_back({.offset = member.begin, .file = file_});
+      content_.add({.offset = member.begin, .file = file_});
     }
     Entry& entry = content_.entries.back();
     if (in_record_.size() + 1 >= kMostFields)

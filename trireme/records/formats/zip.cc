@@ -119,7 +119,7 @@ std::vector<ZipMember> members_of_zip(std::span<const std::byte> file) {
   return members;
 }
 
-std::shared_ptr<const Block> inflate_member(const ZipMember& member, UnpackLimits limits) {
+std::shared_ptr<const Block> inflate_member(const ZipMember& member, const UnpackLimits& limits) {
   if (member.bytes > static_cast<uint64_t>(limits.memory_bytes))
     throw Damage(fmt::format("member '{}' unpacks to {}, more than the {} that is left of the "
                              "memory for a file",
@@ -127,12 +127,10 @@ std::shared_ptr<const Block> inflate_member(const ZipMember& member, UnpackLimit
                              format_bytes(limits.memory_bytes)),
                  "numpy.savez, whose members need no memory, or more memory for a file",
                  ErrorCode::invalid_argument);
-  constexpr uint64_t kRatioFrom = 16 << 20;
-  if (member.bytes > kRatioFrom &&
-      member.bytes / static_cast<uint64_t>(limits.max_ratio) > member.packed.size())
+  if (limits.exceeds_ratio(member.packed.size(), member.bytes))
     throw Damage(fmt::format("member '{}' claims that {} bytes become {}, over {} times as many",
                              member.name, member.packed.size(), member.bytes, limits.max_ratio),
-                 "a larger limit of the ratio, if the file is not an attack");
+                 limits.remedy_of_ratio());
   auto block = std::make_shared<Block>();
   // One byte more than the member should have shows that it has more.
   const auto room = block->room(member.bytes + 1);

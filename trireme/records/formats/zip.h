@@ -19,7 +19,7 @@ struct ZipMember {
 std::vector<ZipMember> members_of_zip(std::span<const std::byte> file);
 // Compares the size with the limits first; their memory is what the file's other members have
 // left. Throws Damage, also if the CRC is wrong.
-std::shared_ptr<const Block> inflate_member(const ZipMember& member, UnpackLimits limits);
+std::shared_ptr<const Block> inflate_member(const ZipMember& member, const UnpackLimits& limits);
 // The CRC-32 of zip. It differs from CRC-32C.
 uint32_t crc32_of(std::span<const std::byte> bytes);
 
