@@ -107,6 +107,27 @@ TEST(TestParts, MayHaveOtherTypesInFieldsThatNoSampleNeeds) {
   }
 }
 
+// The file loses bytes of its last record and no page, so that no access fails.
+TEST(ShortenedFiles, AreAnErrorInTheBatchThatReadsThem) {
+  const Folder folder;
+  std::string images;
+  for (int i = 0; i < 10; ++i) images += static_cast<char>(i) + std::string(3072, 'x');
+  DataOptions options;
+  options.name = "cifar";
+  options.path = folder.write("data_batch_1.bin", images).string();
+  options.test_fraction = 0;
+  const Dataset data = read_record_set(options);
+  const auto source = record_pipelines(data).train;
+  EXPECT_EQ(source->get_batch(Draws({8, 9})).target[1].item<int64_t>(), 9);
+  std::filesystem::resize_file(options.path, 30000);
+  const std::string message =
+      message_of(ErrorCode::corrupt, [&] { source->get_batch(Draws({8, 9})); });
+  EXPECT_NE(message.find("data_batch_1.bin, record 8"), std::string::npos) << message;
+  EXPECT_NE(message.find("had 30730 bytes when it was opened, and now has 30000"),
+            std::string::npos)
+      << message;
+}
+
 // Files that are named are the training part alone.
 TEST(CifarParts, OfFilesHaveNoTestPartUnlessItIsNamed) {
   const Folder folder;

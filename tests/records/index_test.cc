@@ -199,6 +199,38 @@ TEST(MappedFile, TurnsAFileThatBecameShorterIntoAnError) {
   EXPECT_ANY_THROW(map.check());
 }
 
+TEST(LateChecks, FindWhatBecameShorterWithinAPageBehindTheLastRecord) {
+  const Folder folder;
+  const std::string file = folder.write("x", std::string(4000, 'x'));
+  const MappedFile map(file), other(folder.write("y", "y"));
+  {
+    const LateChecks checks;
+    map.check(), other.check(), map.check();
+    EXPECT_TRUE(checks.are_whole());
+    ASSERT_EQ(::truncate(file.c_str(), 100), 0);
+    EXPECT_NO_THROW(map.check());
+    EXPECT_FALSE(checks.are_whole());
+    const LateChecks inner;
+    other.check();
+    EXPECT_TRUE(inner.are_whole());
+    // Other threads have nothing to do with it.
+    std::jthread([&] { EXPECT_ANY_THROW(map.check()); });
+  }
+  EXPECT_ANY_THROW(map.check());
+}
+
+TEST(LateChecks, FindLostPagesAtOnce) {
+  const Folder folder;
+  const std::string file = folder.write("x", std::string(3 * 4096, 'x'));
+  const MappedFile map(file);
+  const LateChecks checks;
+  map.check();
+  ASSERT_EQ(::truncate(file.c_str(), 100), 0);
+  EXPECT_EQ(map.bytes()[2 * 4096], std::byte{0});
+  EXPECT_ANY_THROW(map.check());
+  EXPECT_FALSE(checks.are_whole());
+}
+
 TEST(Index, ThatBecomesShorterIsAnErrorAndNoWrongRecord) {
   const Folder folder;
   std::string text;

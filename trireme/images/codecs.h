@@ -9,9 +9,21 @@ namespace trireme::images {
 
 using Bytes = std::span<const std::byte>;
 
+// The facts in the markers of a JPEG before its pixels begin.
+struct JpegLayout {
+  int64_t height = 0, width = 0;
+  int components = 0;
+  bool progressive = false;
+  // All components come in one scan, and every table that it uses is in the file. A decoder that
+  // has decoded other files then has nothing of theirs in use.
+  bool stands_alone = false;
+  size_t pixels_at = 0;  // The byte behind the header of the first scan.
+};
+
 struct Request {
   Bytes file;
   Header header;
+  JpegLayout jpeg;  // Of a JPEG alone.
   int channels = 3;
   const DecodeLimits* limits = nullptr;
   Crop crop;  // The whole image, if the caller wants all of it.
@@ -23,7 +35,6 @@ struct Request {
 bool is_jpeg(Bytes file);
 bool is_png(Bytes file);
 bool is_webp(Bytes file);
-Header jpeg_header(Bytes file);
 Header png_header(Bytes file);
 Header webp_header(Bytes file);
 void decode_jpeg(const Request& request, Image& into);

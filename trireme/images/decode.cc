@@ -1,7 +1,7 @@
 #include <trireme/images/decode.h>
 
 #include <fmt/format.h>
-#include <trireme/images/codecs.h>
+#include <trireme/images/jpeg_layout.h>
 
 namespace trireme::images {
 namespace {
@@ -27,6 +27,29 @@ namespace {
               "convert it to JPEG, PNG or WebP");
 }
 
+// Reads the markers of a JPEG into `jpeg`, so that its decoder need not read them again.
+Header read_header_of(Bytes file, const DecodeLimits& limits, JpegLayout& jpeg) {
+  Header header;
+  if (is_jpeg(file))
+    header = header_of(jpeg = read_jpeg_layout(file));
+  else if (is_png(file))
+    header = png_header(file);
+  else if (is_webp(file))
+    header = webp_header(file);
+  else
+    throw_unknown(file);
+  if (header.height < 1 || header.width < 1)
+    throw_corrupt(header.format,
+                  fmt::format("its header says {}x{} pixels", header.height, header.width));
+  // Sides have at most 32 bits, but their product may have more than 63.
+  if (header.height > limits.pixels / header.width)
+    throw Error(ErrorCode::invalid_argument, "images",
+                fmt::format("the {} has {}x{} pixels, and at most {} are allowed", header.format,
+                            header.height, header.width, limits.pixels),
+                fmt::format("{}, or take it out of the data set", limits.more_pixels));
+  return header;
+}
+
 }  // namespace
 
 void throw_corrupt(std::string_view format, std::string_view cause) {
@@ -47,25 +70,8 @@ void throw_limit(std::string_view cause, std::string_view limit) {
 }
 
 Header read_header(Bytes file, const DecodeLimits& limits) {
-  Header header;
-  if (is_jpeg(file))
-    header = jpeg_header(file);
-  else if (is_png(file))
-    header = png_header(file);
-  else if (is_webp(file))
-    header = webp_header(file);
-  else
-    throw_unknown(file);
-  if (header.height < 1 || header.width < 1)
-    throw_corrupt(header.format,
-                  fmt::format("its header says {}x{} pixels", header.height, header.width));
-  // Sides have at most 32 bits, but their product may have more than 63.
-  if (header.height > limits.pixels / header.width)
-    throw Error(ErrorCode::invalid_argument, "images",
-                fmt::format("the {} has {}x{} pixels, and at most {} are allowed", header.format,
-                            header.height, header.width, limits.pixels),
-                fmt::format("{}, or take it out of the data set", limits.more_pixels));
-  return header;
+  JpegLayout jpeg;
+  return read_header_of(file, limits, jpeg);
 }
 
 void decode(Bytes file, int channels, const DecodeLimits& limits, Image& into,
@@ -80,10 +86,13 @@ void decode(Bytes file, int channels, const DecodeLimits& limits, Image& into,
         fmt::format("the least size is {}x{}, but must be positive", least->height, least->width),
         "the size to which the image is resized afterwards");
   Request request{.file = file,
-                  .header = read_header(file, limits),
+                  .header = {},
+                  .jpeg = {},
                   .channels = channels,
                   .limits = &limits,
+                  .crop = {},
                   .least = least};
+  request.header = read_header_of(file, limits, request.jpeg);
   const Size size{request.header.height, request.header.width};
   if (crop) check_crop(*crop, size);
   request.crop = crop.value_or(Crop{0, 0, size.height, size.width});

@@ -65,7 +65,7 @@ class JpegDecoder {
   ~JpegDecoder() { forget(); }
 
   void decode(const Request& request, Image& into) {
-    const JpegLayout layout = read_jpeg_layout(request.file);
+    const JpegLayout& layout = request.jpeg;
     if (!request.wants_all() && !has_jpeg_end(request.file, layout))
       throw_corrupt("jpeg", "it is cut off: its mark of the end is missing");
     if (!layout.stands_alone) forget();

@@ -130,8 +130,7 @@ bool has_jpeg_end(Bytes file, const JpegLayout& layout) {
   return pixels.rfind("\xff\xd9") != std::string_view::npos;
 }
 
-Header jpeg_header(Bytes file) {
-  const JpegLayout layout = read_jpeg_layout(file);
+Header header_of(const JpegLayout& layout) {
   return {.format = "jpeg",
           .height = layout.height,
           .width = layout.width,

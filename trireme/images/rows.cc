@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstring>
 
 namespace trireme::images {
 namespace {
@@ -42,34 +43,62 @@ TRIREME_INLINE void divide(const uint8_t* __restrict from, int64_t count, uint8_
   }
 }
 
-TRIREME_INLINE void turn(const uint8_t* __restrict from, int64_t count, uint8_t* __restrict out) {
-  for (int64_t i = 0; i < count; ++i) out[i] = from[count - 1 - i];
+// Mirrors each row of `width` bytes. Rows are often shorter than a vector, so it takes words.
+TRIREME_INLINE void turn_rows(const uint8_t* __restrict from, int64_t count, int64_t width,
+                              uint8_t* __restrict out) {
+  for (const uint8_t* const end = from + count; from < end; from += width, out += width) {
+    int64_t i = 0;
+    for (uint64_t word = 0; i + 8 <= width; i += 8) {
+      std::memcpy(&word, from + width - 8 - i, sizeof word);
+      word = __builtin_bswap64(word);
+      std::memcpy(out + i, &word, sizeof word);
+    }
+    for (; i < width; ++i) out[i] = from[width - 1 - i];
+  }
 }
 
-// One row of an image with any number of channels, to planes that are `plane` numbers apart.
-template <typename Number>
-TRIREME_INLINE void row_to_planes(const uint8_t* row, int64_t width, int64_t channels, bool flip,
-                                  const Scale& scale, int64_t plane, Number* out) {
-  alignas(64) uint8_t planes[kMostChannels][kPart], turned[kPart];
-  for (int64_t begin = 0; begin < width; begin += kPart) {
-    const int64_t count = std::min(kPart, width - begin);
-    const uint8_t* from = row + begin * channels;
-    if (channels == 3) {
-      divide(from, count, planes[0], planes[1], planes[2]);
-    } else {
-      for (int64_t c = 0; c < channels; ++c)
-        for (int64_t i = 0; i < count; ++i) planes[c][i] = from[i * channels + c];
-    }
-    const int64_t at = flip ? width - begin - count : begin;
-    for (int64_t c = 0; c < channels; ++c) {
-      if (flip) turn(planes[c], count, turned);
-      scale_plane(flip ? turned : planes[c], count, scale.factor[c], scale.offset[c],
-                  out + c * plane + at);
+// Calls piece(begin, count, mirrored, at) for pieces of at most kPart pixels that cover an image:
+// `count` pixels from number `begin` on become those from number `at` on. They are whole rows, or
+// a part of one, so that there are few pieces. `mirrored` is the length of the rows to be
+// mirrored, 0 for none.
+template <typename Piece>
+TRIREME_INLINE void for_pieces(int64_t height, int64_t width, const RowOptions& options,
+                               const Piece& piece) {
+  const bool mirrors = options.flip_horizontally;
+  const int64_t rows = options.flip_vertically ? 1
+                       : mirrors               ? std::max<int64_t>(1, kPart / width)
+                                               : height;
+  for (int64_t y = 0; y < height; y += rows) {
+    const int64_t first = (options.flip_vertically ? height - 1 - y : y) * width;
+    const int64_t pixels = std::min(rows, height - y) * width;
+    for (int64_t begin = 0; begin < pixels; begin += kPart) {
+      const int64_t count = std::min(kPart, pixels - begin);
+      piece(first + begin, count, mirrors ? std::min(width, count) : 0,
+            y * width + (mirrors ? pixels - begin - count : begin));
     }
   }
 }
 
-// The same for the order of a decoded image. Loops over a known number of channels are vectors.
+// Pixels of any number of channels become numbers in planes that are `plane` numbers apart.
+template <typename Number>
+TRIREME_INLINE void piece_to_planes(const uint8_t* from, int64_t count, int64_t channels,
+                                    int64_t mirrored, const Scale& scale, int64_t plane,
+                                    Number* out) {
+  alignas(64) uint8_t planes[kMostChannels][kPart], turned[kPart];
+  if (channels == 3) {
+    divide(from, count, planes[0], planes[1], planes[2]);
+  } else {
+    for (int64_t c = 0; c < channels; ++c)
+      for (int64_t i = 0; i < count; ++i) planes[c][i] = from[i * channels + c];
+  }
+  for (int64_t c = 0; c < channels; ++c) {
+    if (mirrored > 0) turn_rows(planes[c], count, mirrored, turned);
+    scale_plane(mirrored > 0 ? turned : planes[c], count, scale.factor[c], scale.offset[c],
+                out + c * plane);
+  }
+}
+
+// One row in the order of a decoded image. Loops over a known number of channels are vectors.
 template <int channels, typename Number>
 TRIREME_INLINE void row_to_pixels(const uint8_t* __restrict row, int64_t width, bool flip,
                                   const Scale& scale, Number* __restrict out) {
@@ -97,15 +126,17 @@ template <typename Number>
 TRIREME_INLINE void write_rows(const Image& image, const RowOptions& options, const Scale& scale,
                                Number* out) {
   const int64_t height = image.height, width = image.width, channels = image.channels;
-  for (int64_t y = 0; y < height; ++y) {
-    const uint8_t* row = image.row(options.flip_vertically ? height - 1 - y : y);
-    if (options.channels_last)
-      row_to_any_pixels(row, width, channels, options.flip_horizontally, scale,
-                        out + y * width * channels);
-    else
-      row_to_planes(row, width, channels, options.flip_horizontally, scale, height * width,
-                    out + y * width);
-  }
+  if (!options.channels_last)
+    return for_pieces(
+        height, width, options,
+        [&](int64_t begin, int64_t count, int64_t mirrored, int64_t at)
+            __attribute__((always_inline)) {
+              piece_to_planes(image.pixels.data() + begin * channels, count, channels, mirrored,
+                              scale, height * width, out + at);
+            });
+  for (int64_t y = 0; y < height; ++y)
+    row_to_any_pixels(image.row(options.flip_vertically ? height - 1 - y : y), width, channels,
+                      options.flip_horizontally, scale, out + y * width * channels);
 }
 
 TRIREME_CLONES void write_planes(const Planes& planes, const RowOptions& options,
@@ -113,23 +144,16 @@ TRIREME_CLONES void write_planes(const Planes& planes, const RowOptions& options
   alignas(64) uint8_t turned[kPart];
   const auto [pixels, channels, height, width] = planes;
   for (int64_t c = 0; c < channels; ++c) {
-    const float factor = scale.factor[c], offset = scale.offset[c];
-    const uint8_t* const plane = pixels + c * height * width;
+    const uint8_t* const from = pixels + c * height * width;
     float* const to = out + c * height * width;
-    if (!options.flip_horizontally && !options.flip_vertically) {
-      scale_plane(plane, height * width, factor, offset, to);
-      continue;
-    }
-    for (int64_t y = 0; y < height; ++y) {
-      const uint8_t* const row = plane + (options.flip_vertically ? height - 1 - y : y) * width;
-      for (int64_t begin = 0; begin < width; begin += kPart) {
-        const int64_t count = std::min(kPart, width - begin);
-        const int64_t at = options.flip_horizontally ? width - begin - count : begin;
-        if (options.flip_horizontally) turn(row + begin, count, turned);
-        scale_plane(options.flip_horizontally ? turned : row + begin, count, factor, offset,
-                    to + y * width + at);
-      }
-    }
+    for_pieces(
+        height, width, options,
+        [&](int64_t begin, int64_t count, int64_t mirrored, int64_t at)
+            __attribute__((always_inline)) {
+              if (mirrored > 0) turn_rows(from + begin, count, mirrored, turned);
+              scale_plane(mirrored > 0 ? turned : from + begin, count, scale.factor[c],
+                          scale.offset[c], to + at);
+            });
   }
 }
 

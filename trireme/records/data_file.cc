@@ -30,9 +30,9 @@ Damage refused(std::string_view doing, int reason) {
 
 }  // namespace
 
-DataFile::DataFile(const std::filesystem::path& path)
+DataFile::DataFile(const char* path)
     // O_NONBLOCK: a pipe must not block.
-    : descriptor_(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)) {
+    : descriptor_(::open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC)) {
   if (!descriptor_) throw refused("open", errno);
   examine();
 }

@@ -26,7 +26,8 @@ struct FileIdentity {
 class DataFile {
  public:
   // Throws Damage: not_found, or io, also if `path` is not a regular file.
-  explicit DataFile(const std::filesystem::path& path);
+  explicit DataFile(const char* path);
+  explicit DataFile(const std::filesystem::path& path) : DataFile(path.c_str()) {}
   // A regular file that is open already. `stamp` takes the place of its time.
   DataFile(Descriptor descriptor, int64_t stamp);
   uint64_t size() const { return size_; }

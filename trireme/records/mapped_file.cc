@@ -5,12 +5,14 @@
 #include <sys/stat.h>
 #include <trireme/records/damage.h>
 #include <unistd.h>
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <mutex>
 #include <system_error>
+#include <utility>
 
 namespace trireme::records {
 namespace {
@@ -27,6 +29,7 @@ std::array<GuardedMap, kMostMaps>& guarded_maps() {
   return maps;
 }
 std::mutex guarded_maps_mutex;
+thread_local LateChecks* late_checks = nullptr;
 struct sigaction action_before_ours;
 uintptr_t page_bytes = 4096;
 
@@ -106,7 +109,7 @@ bool MappedFile::has_lost_pages() const {
   return place_ >= 0 && guarded_maps()[static_cast<size_t>(place_)].has_lost_pages;
 }
 
-void MappedFile::check() const {
+void MappedFile::check_size() const {
   struct stat status {};
   if (::fstat(file_.descriptor(), &status) != 0)
     throw Damage(fmt::format("it cannot be examined: {}", std::generic_category().message(errno)),
@@ -115,11 +118,38 @@ void MappedFile::check() const {
     throw Damage(fmt::format("the file had {} bytes when it was opened, and now has {}",
                              bytes_.size(), status.st_size),
                  "leave the file alone while it is read");
+}
+
+void MappedFile::check() const {
+  if (late_checks)
+    late_checks->add(*this);
+  else
+    check_size();
   if (has_lost_pages())
     throw Damage(
         "a part of the file could not be read, because it had become shorter or its disk "
         "failed",
         "check the file and its disk, then run again");
+}
+
+LateChecks::LateChecks() : outer_(std::exchange(late_checks, this)) {}
+LateChecks::~LateChecks() { late_checks = outer_; }
+
+void LateChecks::add(const MappedFile& file) {
+  if (!files_.empty() && files_.back() == &file) return;
+  if (std::ranges::find(files_, &file) == files_.end()) files_.push_back(&file);
+}
+
+bool LateChecks::are_whole() const {
+  try {
+    for (const MappedFile* const file : files_) {
+      file->check_size();
+      if (file->has_lost_pages()) return false;
+    }
+    return true;
+  } catch (const Damage&) {
+    return false;
+  }
 }
 
 }  // namespace trireme::records

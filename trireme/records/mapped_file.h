@@ -10,11 +10,12 @@
 #include <trireme/records/data_file.h>
 #include <cstddef>
 #include <span>
+#include <vector>
 
 namespace trireme::records {
 
 // Any number of threads may use it. Signals that do not belong to a map go to the handler that was
-// there before.
+// there before. It outlives each LateChecks in which it is checked.
 class MappedFile {
  public:
   // Throws Damage as DataFile does, and io if the system maps no more.
@@ -30,10 +31,33 @@ class MappedFile {
   void check() const;
 
  private:
+  friend class LateChecks;
   bool has_lost_pages() const;
+  void check_size() const;
   DataFile file_;
   std::span<const std::byte> bytes_;
   int place_ = -1;  // In the list of the handler.
+};
+
+// While it lives, check() of its thread only looks whether pages were lost, because a call of the
+// system for each record takes longer than to copy some kilobytes. For a thread that copies many
+// records before anybody sees them, and asks are_whole() then.
+class LateChecks {
+ public:
+  LateChecks();
+  ~LateChecks();
+  LateChecks(const LateChecks&) = delete;
+  LateChecks& operator=(const LateChecks&) = delete;
+
+  // False: a file that was checked since is shorter than it was, or was for a moment. What was
+  // copied may be wrong.
+  bool are_whole() const;
+
+ private:
+  friend class MappedFile;
+  void add(const MappedFile& file);
+  LateChecks* const outer_;
+  std::vector<const MappedFile*> files_;
 };
 
 }  // namespace trireme::records

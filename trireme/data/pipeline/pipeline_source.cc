@@ -14,6 +14,7 @@
 #include <trireme/data/pipeline/program.h>
 #include <trireme/data/pipeline/sample_cache.h>
 #include <trireme/data/stack.h>
+#include <trireme/records/mapped_file.h>
 #include <algorithm>
 #include <cstring>
 #include <functional>
@@ -150,9 +151,32 @@ class PipelineSource : public Source {
       if (cache_) cache_->count(std::exchange(sample->lookups, {}));
       pool_.give_back(std::move(sample));
     });
-    Example batch = goes_alone() ? stacked(draws, seed, *sample, left_out)
-                                 : in_rows(draws, seed, *sample, left_out);
+    Example batch;
+    // What a cache keeps must be right at once.
+    if (cache_ || !loads_whole(draws, seed, *sample, left_out, batch))
+      batch = rows_of(draws, seed, *sample, left_out);
     return batch.data.defined() ? batch : none_like(*sample);
+  }
+
+  // Looks at the files of the records once, behind the last record. False: one has become shorter,
+  // and the batch may be wrong.
+  bool loads_whole(const Draws& draws, const uint64_t* seed, Sample& sample,
+                   std::vector<size_t>& left_out, Example& batch) const {
+    const records::LateChecks checks;
+    try {
+      batch = rows_of(draws, seed, sample, left_out);
+      if (checks.are_whole()) return true;
+    } catch (const Error&) {
+      if (checks.are_whole()) throw;
+    }
+    left_out.clear();
+    return false;
+  }
+
+  Example rows_of(const Draws& draws, const uint64_t* seed, Sample& sample,
+                  std::vector<size_t>& left_out) const {
+    return goes_alone() ? stacked(draws, seed, sample, left_out)
+                        : in_rows(draws, seed, sample, left_out);
   }
 
   Example in_rows(const Draws& draws, const uint64_t* seed, Sample& sample,
@@ -305,8 +329,7 @@ class PipelineSource : public Source {
     for (int64_t index = 0; index < size(); ++index) {
       std::vector<size_t> left_out;
       const Draws draws({index});
-      const Example one = goes_alone() ? stacked(draws, nullptr, sample, left_out)
-                                       : in_rows(draws, nullptr, sample, left_out);
+      const Example one = rows_of(draws, nullptr, sample, left_out);
       if (!one.data.defined()) continue;
       Example none{one.data.new_empty(sizes_without_rows(one.data)),
                    one.target.new_empty(sizes_without_rows(one.target))};

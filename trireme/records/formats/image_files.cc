@@ -14,7 +14,7 @@ namespace fs = std::filesystem;
 
 ImageFilesReader::ImageFilesReader(fs::path base, std::shared_ptr<const Index> index,
                                    int64_t memory_bytes)
-    : base_(std::move(base)),
+    : base_((base / "").string()),
       index_(std::move(index)),
       fields_{{.name = "image", .encoded = true},
               {.name = "label", .dtype = plan::DType::int64, .shape = std::vector<int64_t>{}}},
@@ -26,15 +26,15 @@ Entry ImageFilesReader::entry_of(int64_t index) const {
   return index_->entry(index);
 }
 
-fs::path ImageFilesReader::path_of(const Entry& entry) const {
+std::string ImageFilesReader::path_of(const Entry& entry) const {
   const std::string_view names = index_->names();
   const bool fits = entry.offset <= names.size() && entry.extra <= names.size() - entry.offset;
   if (!fits || leads_outside(names.substr(entry.offset, entry.extra)))
     throw Error(ErrorCode::corrupt, "data",
                 fmt::format("the index {} has an entry without the name of a file in '{}'",
-                            index_->path().string(), base_.string()),
+                            index_->path().string(), base_),
                 "trireme data index");
-  return base_ / names.substr(entry.offset, entry.extra);
+  return base_ + std::string(names.substr(entry.offset, entry.extra));
 }
 
 void ImageFilesReader::read(int64_t index, Record& record) const {
@@ -43,7 +43,7 @@ void ImageFilesReader::read(int64_t index, Record& record) const {
   with_place([&] { return place(index); },
              [&] {
                index_->require_whole(index);
-               const DataFile file(path_of(entry));
+               const DataFile file(path_of(entry).c_str());
                if (file.size() != entry.bytes)
                  throw Damage(fmt::format("the file has {} bytes, but had {} when it was indexed",
                                           file.size(), entry.bytes),
@@ -65,7 +65,7 @@ void ImageFilesReader::read(int64_t index, Record& record) const {
 }
 
 std::string ImageFilesReader::place(int64_t index) const {
-  return fmt::format("{}, record {}", path_of(entry_of(index)).string(), index);
+  return fmt::format("{}, record {}", path_of(entry_of(index)), index);
 }
 
 std::optional<int64_t> ImageFilesReader::label(int64_t index) const {

@@ -22,9 +22,9 @@ class ImageFilesReader : public Reader {
 
  private:
   Entry entry_of(int64_t index) const;
-  std::filesystem::path path_of(const Entry& entry) const;
+  std::string path_of(const Entry& entry) const;
 
-  std::filesystem::path base_;
+  std::string base_;  // With a slash at its end. Records are read too often for paths.
   std::shared_ptr<const Index> index_;
   std::vector<FieldSpec> fields_;
   std::vector<std::string> class_names_;
