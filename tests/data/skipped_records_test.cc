@@ -89,6 +89,24 @@ TEST(SkippedRecords, AreThoseWithoutAListThatMostLinesHave) {
   EXPECT_THROW(read_record_set(options), Error);
 }
 
+// They were no fields before, and other members are enough for a sample.
+TEST(SkippedRecords, AreNotThoseWithoutAListThatNobodyNames) {
+  const Folder folder;
+  DataOptions options = csv_of(folder);
+  options.name = "jsonl";
+  std::string lines = "{\"x\": 1.5, \"tokens\": [1, 2], \"y\": 0, \"note\": \"a\"}\n";
+  lines += "{\"x\": 2.5, \"tokens\": [1, 2, 3], \"y\": 1}\n{\"x\": 3.5, \"y\": 1}\n";
+  options.path = folder.write("rows.jsonl", lines).string();
+  std::vector<size_t> left_out;
+  const Example batch = kept_of(read_record_set(options), left_out);
+  EXPECT_TRUE(left_out.empty());
+  EXPECT_TRUE(batch.data.equal(at::tensor({1.5F, 2.5F, 3.5F}).view({3, 1})));
+  options.inputs = "tokens";
+  options.stages = "pad";
+  kept_of(read_record_set(options), left_out);
+  EXPECT_EQ(left_out, std::vector<size_t>{2});
+}
+
 TEST(TestParts, MayHaveOtherTypesInFieldsThatNoSampleNeeds) {
   const Folder folder;
   for (const char* const on_bad_record : {"stop", "skip"}) {

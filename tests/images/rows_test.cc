@@ -21,7 +21,7 @@ std::vector<float> row_of(const Image& image, const RowOptions& options) {
 
 TEST(WriteRow, NormalisesFlipsAndOrdersAnyImage) {
   for (const int64_t channels : {1, 2, 3, 4})
-    for (const int64_t width : {1, 31, 600})
+    for (const int64_t width : {1, 31, 200, 600})
       for (int flags = 0; flags < 8; ++flags) {
         const Image image = painted(5, width, channels);
         RowOptions options = kUsual;
@@ -44,6 +44,17 @@ TEST(WriteRow, NormalisesFlipsAndOrdersAnyImage) {
 }
 
 // The clones for newer processors must round like this one.
+TEST(WriteRow, WritesNothingOfAnImageWithoutPixels) {
+  RowOptions options = kUsual;
+  options.flip_horizontally = true;
+  float number = 7;
+  write_row(Planes{nullptr, 3, 5, 0}, options, &number);
+  Image image;
+  image.reshape(0, 4, 3);
+  write_row(image, options, &number);
+  EXPECT_EQ(number, 7);
+}
+
 TEST(WriteRow, HasTheBitsOfPlainArithmetic) {
   Image image;
   image.reshape(3, 256, 3);

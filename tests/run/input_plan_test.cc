@@ -51,6 +51,19 @@ TEST(InputPlan, DiffersWhereSamplesOrTheirOrderDo) {
     EXPECT_NE(images_with(key).digest(), plain.digest()) << key;
 }
 
+TEST(InputPlan, HasWhatDecidesAboutRowsAndNotWhatEndsARun) {
+  const std::vector<std::string> csv{"data.name=csv", "data.path=a.csv",
+                                     "data.on_bad_record=skip"};
+  const auto with = [&](const char* key) {
+    std::vector<std::string> keys = csv;
+    keys.emplace_back(key);
+    return plan_of(keys).digest();
+  };
+  EXPECT_NE(with("data.comment=#"), plan_of(csv).digest());
+  EXPECT_NE(with("data.skip_lines=2"), plan_of(csv).digest());
+  EXPECT_EQ(with("data.bad_records=7"), plan_of(csv).digest());
+}
+
 TEST(InputPlan, IsEqualWhereverFilesAreAndHoweverFast) {
   const InputPlan plain = plan_of(kImages);
   for (const char* const key :

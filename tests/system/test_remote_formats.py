@@ -150,6 +150,18 @@ class RemoteFormats(RemoteTest):
         self.assertIn("0.bin", err)
         self.assertIn("nor is the server asked", err)
 
+    def test_old_files_are_not_mixed_with_new_ones(self):
+        server = self.serve({"a.bin": cifar(1), "b.bin": cifar(2)})
+        address = server.url + "/{a,b}.bin"
+        self.records(address, "cifar")
+        server.files.update({"a.bin": cifar(3), "b.bin": cifar(4)})
+        server.faults = {"b.bin": ["503"] * 9}
+        out = self.data("head", address, "--format", "cifar", code=1)
+        self.assertIn("b.bin", out)
+        self.assertIn("cannot be fetched", out)
+        server.faults = {}
+        self.assertEqual(len(self.records(address, "cifar")[0]), 2 * COUNT)
+
     def test_all_files_must_fit_into_the_folder(self):
         for name, (files, pattern) in self.files(1).items():
             with self.subTest(format=name):

@@ -64,6 +64,7 @@ TRIREME_INLINE void turn_rows(const uint8_t* __restrict from, int64_t count, int
 template <typename Piece>
 TRIREME_INLINE void for_pieces(int64_t height, int64_t width, const RowOptions& options,
                                const Piece& piece) {
+  if (width == 0) return;
   const bool mirrors = options.flip_horizontally;
   const int64_t rows = options.flip_vertically ? 1
                        : mirrors               ? std::max<int64_t>(1, kPart / width)

@@ -21,12 +21,23 @@ bool stands_apart(std::string_view key) {
   return key == "data.name" || key == "data.stages" || key == "data.test_stages";
 }
 
+// These decide about no sample: they end a run, or are seen in the model.
+bool decides_nothing(std::string_view key) {
+  return key == "data.bad_records" || key == "data.classes";
+}
+
+// These decide about samples, although ranks do not compare them but the content.
+bool decides_alone(std::string_view key) {
+  return key == "data.skip_lines" || key == "data.comment";
+}
+
 std::string line_of(const data::DataOptions& options) {
   const config::Table& table = config::table_of<data::DataOptions>();
   const auto kind = data::find_kind(options.name);
   std::string line = options.name;
   for (const config::Row& row : table.rows()) {
-    const bool counts = row.agreed && !stands_apart(row.name) &&
+    const bool decides = row.agreed ? !decides_nothing(row.name) : decides_alone(row.name);
+    const bool counts = decides && !stands_apart(row.name) &&
                         (row.only_for.selector.empty() || kind->uses(row.name));
     if (!counts) continue;
     const std::string value = value_as_text(&options, row);

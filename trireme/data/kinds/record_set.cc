@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <trireme/base/error.h>
+#include <trireme/base/error_parts.h>
 #include <trireme/base/hash.h>
 #include <trireme/data/input_memory.h>
 #include <trireme/data/kinds/class_counter.h>
@@ -78,7 +79,13 @@ FieldWishes wishes_of(const DataOptions& options) {
 SharedReader open_needed(const DataOptions& options, records::OpenOptions open) {
   if (open.keeps_damaged)
     open.needed = [&](const std::vector<records::FieldSpec>& all) {
-      return names_of_choice(choose_fields(all, wishes_of(options)));
+      try {
+        return names_of_choice(choose_fields(all, wishes_of(options)));
+      } catch (const Error& error) {
+        const auto [what, remedy] = parts_of(error);
+        throw Error(error.code(), "data",
+                    fmt::format("{}: {}", records::shown_path(open.path), what), remedy);
+      }
     };
   return records::open_records(open);
 }
@@ -260,8 +267,10 @@ std::vector<std::string> describe_needed(const records::Reader& reader,
 void require_same_fields(const records::Reader& train, const records::Reader& test,
                          const FieldChoice& fields, const DataOptions& options) {
   const FieldWishes wishes = wishes_of(options);
+  // Files on a server have no file of names beside them.
+  const bool have_names = !train.class_names().empty() && !test.class_names().empty();
   if (describe_needed(train, wishes) == describe_needed(test, wishes) &&
-      train.class_names() == test.class_names())
+      (!have_names || train.class_names() == test.class_names()))
     return;
   const auto describe_all = [&](const records::Reader& reader) {
     std::vector<std::string> all;

@@ -115,8 +115,7 @@ ArrowSet::ArrowSet(const OpenOptions& options, const Format& format, ArrowFormat
     : plugin_(arrow_library()),
       kind_(kind),
       memory_bytes_(options.memory_bytes),
-      shards_(files_of(options, format.ends),
-              options.unpack_limits(), /*may_be_packed=*/false),
+      shards_(files_of(options, format.ends), options.unpack_limits(), /*may_be_packed=*/false),
       files_(shards_.count()),
       choice_{options.columns, options.label} {
   if (shards_.is_remote())

@@ -8,6 +8,7 @@
 #include <trireme/records/indexed_reader.h>
 #include <trireme/records/mapped_file.h>
 #include <trireme/records/remote/address.h>
+#include <trireme/records/remote/remote_files.h>
 #include <trireme/records/unpack.h>
 #include <algorithm>
 #include <cstring>
@@ -39,36 +40,62 @@ struct IdxFile {
   }
 };
 
-// One on a server is fetched before. No index knows which version is the right one.
-DataFile open_or_fetch(const fs::path& path, IdxKind kind, const OpenOptions& options) {
-  if (!is_address(path.string())) return DataFile(path);
-  const DataFiles files = find_remote_files(path.string(), options.download);
-  files.remote->ask_for_changes();
-  try {
-    return files.remote->open_to_stay(0);
-  } catch (Damage& damage) {
-    if (kind == IdxKind::labels && damage.code == ErrorCode::not_found)
-      damage.remedy = "put the file there, or name it with the option labels";
-    throw;
+// The two files of a part. Those on a server are fetched before they are opened, and no index
+// knows which version is the right one.
+class IdxFiles {
+ public:
+  IdxFiles(const fs::path& labels, const fs::path& images, const OpenOptions& options) {
+    std::vector<std::string> addresses;
+    for (const fs::path& path : {labels, images})
+      if (is_address(path.string())) addresses.push_back(address_of_one(path, options));
+    if (addresses.empty()) return;
+    remote_ = std::make_unique<RemoteFiles>(std::move(addresses), options.download);
+    remote_->ask_for_changes();
   }
-}
 
-IdxFile open_idx_file(const fs::path& path, IdxKind kind, const OpenOptions& options) {
+  // Labels first.
+  DataFile open(const fs::path& path, IdxKind kind) {
+    if (!is_address(path.string())) return DataFile(path);
+    try {
+      return remote_->open_to_stay(next_++);
+    } catch (Damage& damage) {
+      if (kind == IdxKind::labels && damage.code == ErrorCode::not_found)
+        damage.remedy = "put the file there, or name it with the option labels";
+      throw;
+    }
+  }
+
+ private:
+  static std::string address_of_one(const fs::path& path, const OpenOptions& options) {
+    const DataFiles files = find_remote_files(path.string(), options.download);
+    if (files.names.size() == 1) return files.remote->address(0);
+    throw Error(ErrorCode::invalid_argument, "data",
+                fmt::format("'{}' names {} files, but the images or labels of idx are in one",
+                            shown_path(path.string()), files.names.size()),
+                "the address of that file");
+  }
+
+  std::unique_ptr<RemoteFiles> remote_;
+  size_t next_ = 0;
+};
+
+IdxFile open_idx_file(const fs::path& path, IdxKind kind, const OpenOptions& options,
+                      IdxFiles& files) {
   IdxFile opened;
   opened.path = shown_path(path.string());
   opened.is_remote = is_address(path.string());
-  const std::span<const std::byte> bytes = with_place(
-      [&] { return opened.path; },
-      [&] {
-        DataFile file = open_or_fetch(path, kind, options);
-        opened.mtime_ns = file.mtime_ns();
-        if (packing_of(file) == Packing::gzip) {
-          opened.unpacked = unpack(file, Packing::gzip, options.unpack_limits());
-          return opened.unpacked->bytes();
-        }
-        opened.map = std::make_unique<MappedFile>(std::move(file));
-        return opened.map->bytes();
-      });
+  const std::span<const std::byte> bytes =
+      with_place([&] { return opened.path; },
+                 [&] {
+                   DataFile file = files.open(path, kind);
+                   opened.mtime_ns = file.mtime_ns();
+                   if (packing_of(file) == Packing::gzip) {
+                     opened.unpacked = unpack(file, Packing::gzip, options.unpack_limits());
+                     return opened.unpacked->bytes();
+                   }
+                   opened.map = std::make_unique<MappedFile>(std::move(file));
+                   return opened.map->bytes();
+                 });
   opened.header = parse_idx_header(bytes, kind, opened.path);
   opened.values = bytes.subspan(opened.header.bytes);
   return opened;
@@ -220,8 +247,9 @@ IdxPaths paths_of_idx(const OpenOptions& options) {
 
 SharedReader open_idx(const OpenOptions& options) {
   const IdxPaths paths = paths_of_idx(options);
-  IdxFile labels = open_idx_file(paths.labels, IdxKind::labels, options);
-  return std::make_shared<IdxReader>(open_idx_file(paths.images, IdxKind::images, options),
+  IdxFiles files(paths.labels, paths.images, options);
+  IdxFile labels = open_idx_file(paths.labels, IdxKind::labels, options, files);
+  return std::make_shared<IdxReader>(open_idx_file(paths.images, IdxKind::images, options, files),
                                      std::move(labels));
 }
 

@@ -82,6 +82,12 @@ std::vector<int64_t> labels_of_list(const std::vector<ListLine>& lines, Json& fa
   return labels;
 }
 
+Damage not_remote(std::string_view address) {
+  return Damage(fmt::format("'{}' is an address: {}", shown_address(address),
+                            find_format("image_list").not_remote),
+                "trireme data pack --to webdataset where the images are", ErrorCode::unsupported);
+}
+
 IndexContent scan_list(const Shards& shards, const fs::path& base) {
   IndexContent content;
   content.begin_file(shards.packed_bytes(0), shards.limits());
@@ -90,7 +96,11 @@ IndexContent scan_list(const Shards& shards, const fs::path& base) {
   std::set<fs::path> known_folders;
   for (size_t i = 0; i < lines.size(); ++i) {
     const std::string where = fmt::format("{}, line {}", shards.path(0).string(), lines[i].number);
-    if (is_address(lines[i].name)) throw refused_address(find_format("image_list"), lines[i].name);
+    if (is_address(lines[i].name)) {
+      add_name(content, lines[i].name, labels[i], 0);
+      content.damage_last(where, not_remote(lines[i].name));
+      continue;
+    }
     require_inside(lines[i].name, where);
     const fs::path folder = fs::path(lines[i].name).parent_path();
     std::error_code unknown;

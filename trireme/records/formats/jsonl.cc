@@ -16,7 +16,7 @@ namespace {
 // indexes have them that know all: up to so many records of a member, in few enough places.
 constexpr const char* kLackingFact = "_lacking";
 constexpr uint64_t kMostLacking = 10'000;
-constexpr size_t kMostPlaces = 100'000;
+constexpr size_t kMostPlaces = 1'000'000;
 
 CellType type_of_member(const JsonMember& member) {
   if (member.kind == JsonKind::text) return CellType::text;
@@ -149,25 +149,39 @@ class JsonScan {
   struct Lacking {
     std::vector<std::pair<size_t, size_t>> places{};
     size_t next = 0;  // Behind the last entry that has it.
+    uint64_t entries = 0;
+    bool are_too_many = false;
   };
+  static bool may_lack(const TextColumn& member) {
+    return member.is_array || member.type == CellType::text;
+  }
   void see_lacking(size_t entry) {
     lacking_.resize(members_.size());
     for (size_t i = 0; i < members_.size(); ++i)
-      if (here_[i]) close_gap(lacking_[i], entry);
+      if (here_[i] && may_lack(members_[i])) close_gap(lacking_[i], entry);
   }
+  // A member that too many entries lack takes nothing from the others.
   void close_gap(Lacking& lacking, size_t entry) {
-    if (lacking.next < entry && places_++ < kMostPlaces)
+    if (lacking.next < entry && !lacking.are_too_many) {
+      lacking.entries += entry - lacking.next;
       lacking.places.emplace_back(lacking.next, entry);
+      ++places_;
+      if (lacking.entries > 2 * kMostLacking || places_ > kMostPlaces) {
+        lacking.are_too_many = true;
+        places_ -= lacking.places.size();
+        lacking.places = {};
+      }
+    }
     lacking.next = entry + 1;
   }
 
   // Damaged entries may be among them.
   void add_lacking(size_t whole, IndexContent& content) {
-    for (size_t i = 0; i < lacking_.size(); ++i) close_gap(lacking_[i], content.entries.size());
-    if (places_ > kMostPlaces) return;
-    for (size_t i = 0; i < members_.size(); ++i) {
+    for (size_t i = 0; i < lacking_.size(); ++i) {
       const TextColumn& member = members_[i];
-      if (member.is_everywhere || (!member.is_array && member.type != CellType::text)) continue;
+      if (member.is_everywhere || !may_lack(member)) continue;
+      close_gap(lacking_[i], content.entries.size());
+      if (lacking_[i].are_too_many) continue;
       if (seen_[i] < whole / 2 || whole - seen_[i] > kMostLacking) continue;
       content.facts[kLackingFact][member.name] = lacking_[i].places;
     }
@@ -380,9 +394,18 @@ std::set<int64_t> take_needed(const OpenOptions& options, const Json& facts, int
   const Json numbers = facts.value(kDoubtfulFact, Json::object());
   const Json others = facts.value(kLackingFact, Json::object());
   std::vector<TextColumn> all = members;
-  for (TextColumn& member : all)
-    member.is_everywhere |= numbers.contains(member.name) || others.contains(member.name);
-  const auto needed = needed_of(options, specs_of_columns(all));
+  for (TextColumn& member : all) member.is_everywhere |= numbers.contains(member.name);
+  // Lists and texts that some lines lack are chosen by their names, or if nothing else can be.
+  const auto needed = [&] {
+    try {
+      return needed_of(options, specs_of_columns(all));
+    } catch (const Error&) {
+      if (others.empty()) throw;
+    }
+    for (TextColumn& member : all) member.is_everywhere |= others.contains(member.name);
+    return needed_of(options, specs_of_columns(all));
+  }();
+  for (TextColumn& member : all) member.is_everywhere |= others.contains(member.name);
   std::set<int64_t> lacking;
   for (size_t i = 0; i < members.size(); ++i) {
     if (!needed.contains(members[i].name)) continue;

@@ -7,6 +7,7 @@
 #include <trireme/records/indexed_reader.h>
 #include <trireme/records/remote/address.h>
 #include <trireme/records/unpack.h>
+#include <limits>
 
 namespace trireme::records {
 namespace {
@@ -67,8 +68,12 @@ TextUnit unit_of(const OpenOptions& options) {
 
 // A copy of the file, which may be written while its characters are counted.
 std::shared_ptr<const Block> content_of_file(const DataFile& file, const OpenOptions& options) {
-  if (packing_of(file) == Packing::gzip)
-    return unpack(file, Packing::gzip, options.unpack_limits());
+  if (packing_of(file) == Packing::gzip) {
+    // The whole text is one block, which its tokens exceed, so only the ratio limits it.
+    UnpackLimits limits = options.unpack_limits();
+    limits.memory_bytes = std::numeric_limits<int64_t>::max();
+    return unpack(file, Packing::gzip, limits);
+  }
   auto content = std::make_shared<Block>();
   file.read(0, content->room(file.size()).first(file.size()));
   content->add(file.size());
@@ -85,7 +90,7 @@ DataFile file_of(const OpenOptions& options) {
                             files.names.size()),
                 "the address of one file");
   files.remote->ask_for_changes();
-  return files.open(0);
+  return files.remote->open_to_stay(0);
 }
 
 }  // namespace

@@ -110,7 +110,9 @@ class Fetch {
       if (!must_ask && is_whole_as_wanted(part)) return finish(std::move(part));
       const net::DownloadReply reply = ask_server(part, old);
       switch (reply.end) {
-        case net::DownloadEnd::done: return finish(std::move(part));
+        case net::DownloadEnd::done:
+          if (old && wish_.is_renewed) wish_.is_renewed();
+          return finish(std::move(part));
         case net::DownloadEnd::same: folder_.drop(std::move(part), wish_.name); return old;
         case net::DownloadEnd::stopped: return std::nullopt;
         case net::DownloadEnd::not_there: throw refused_by_server(reply);
@@ -123,7 +125,6 @@ class Fetch {
         log_warning("{}: {}; the file that was fetched earlier is used", wish_.shown,
                     reply.failure);
         folder_.drop(std::move(part), wish_.name);
-        if (wish_.uses_old) wish_.uses_old();
         return old;
       }
       if (fruitless >= options_.tries)
@@ -148,7 +149,8 @@ class Fetch {
 
   // No index says which version of the file is the right one.
   bool may_use_old(const std::optional<FetchedFile>& old) const {
-    return wish_.need == FetchNeed::stays && old && fits(old->facts);
+    return wish_.need == FetchNeed::stays && old && fits(old->facts) &&
+           (!wish_.may_use_old || wish_.may_use_old());
   }
 
   static Milliseconds pause_before(int fruitless, const net::DownloadReply& reply) {

@@ -40,8 +40,10 @@ struct FetchWish {
   std::function<bool(const std::string& name)> keep = {};
   // Called when another thread or process was at the file and has left it unfetched. May throw.
   std::function<void()> was_left = {};
-  // Called when the file that was fetched earlier is used, because the server cannot be reached.
-  std::function<void()> uses_old = {};
+  // Whether the file that was fetched earlier may be used, if the server cannot be reached.
+  std::function<bool()> may_use_old = {};
+  // Called when the server has sent another file than the one that was fetched earlier.
+  std::function<void()> is_renewed = {};
   std::stop_token stop = {};
 };
 

@@ -88,7 +88,12 @@ struct RemoteFiles::Impl {
                   const std::lock_guard again(mutex);
                   throw_recent(files[number], need);
                 },
-            .uses_old = [this] { note_unreachable(); }};
+            .may_use_old = [this] { return may_use_old(); },
+            .is_renewed =
+                [this] {
+                  const std::lock_guard again(mutex);
+                  has_renewed = true;
+                }};
   }
 
   static void throw_recent(const RemoteFile& file, FetchNeed need) {
@@ -100,10 +105,13 @@ struct RemoteFiles::Impl {
     return files[number].ask && !is_unreachable;
   }
 
-  void note_unreachable() {
+  // Old files would not fit one that has just been renewed.
+  bool may_use_old() {
     const std::lock_guard lock(mutex);
+    if (has_renewed) return false;
     if (!std::exchange(is_unreachable, true) && files.size() > 1)
       log_warning("nor is the server asked for changes of the other files of this data set");
+    return true;
   }
 
   // The file as it was opened before, if it is still there.
@@ -211,7 +219,8 @@ struct RemoteFiles::Impl {
   // The server could not be asked for changes of a file. To try it again for each of many files
   // would take as long each time.
   bool is_unreachable = false;
-  std::jthread thread;  // The last member: it ends before those that it uses.
+  bool has_renewed = false;  // Since then a file has taken the place of an earlier version.
+  std::jthread thread;       // The last member: it ends before those that it uses.
 };
 
 RemoteFiles::RemoteFiles(std::vector<std::string> addresses, DownloadOptions options) {
@@ -233,7 +242,7 @@ DataFile RemoteFiles::open_to_stay(size_t file) const {
 void RemoteFiles::ask_for_changes() {
   const std::lock_guard lock(impl_->mutex);
   for (RemoteFile& file : impl_->files) file.ask = true;
-  impl_->is_unreachable = false;
+  impl_->is_unreachable = impl_->has_renewed = false;
 }
 
 void RemoteFiles::expect(std::span<const FileIdentity> identities) {
