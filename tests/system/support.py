@@ -1,6 +1,8 @@
 """The base of the system tests: it runs the programmes that were built, and checks what they
 leave behind."""
 
+import contextlib
+import fcntl
 import json
 import os
 import pathlib
@@ -161,10 +163,48 @@ def wait_until(condition, seconds, what):
     raise AssertionError(f"not within {seconds} s: {what}")
 
 
+def kept_ports():
+    """The ports that the kernel gives to nobody who asks for any port, as tests/net/free_port.h
+    has them."""
+    first, last, enough = 10000, 29000, 1000
+    low, high = map(int, pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
+    low = min(low, last)
+    if low - first >= enough:
+        return range(first, low)
+    if 65535 - high >= enough:
+        return range(high + 1, 65536)
+    return range(1024, 65536)
+
+
+TAKEN_PORTS = []  # The locks, which last as long as this process.
+
+
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A port of loopback for a server that must be told its port, and may start again. Until this
+    process ends no other socket gets it by chance: the kernel gives it to nobody, and tests that
+    take such ports lock them."""
+    ports = kept_ports()
+    locks = pathlib.Path(tempfile.gettempdir()) / "trireme-test-ports"
+    if not locks.is_dir():
+        locks.mkdir(exist_ok=True)
+        locks.chmod(0o777)
+    for tried in range(len(ports)):
+        port = ports[(os.getpid() * 37 + len(TAKEN_PORTS) + tried) % len(ports)]
+        try:
+            lock = open(locks / str(port), "a", encoding="ascii")
+        except PermissionError:
+            continue
+        with contextlib.ExitStack() as unless_taken, socket.socket() as probe:
+            unless_taken.callback(lock.close)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            unless_taken.pop_all()
+            TAKEN_PORTS.append(lock)
+            return port
+    raise AssertionError("no port is free")
 
 
 def state_and_parent(pid):
