@@ -156,8 +156,8 @@ TEST_F(TcpMesh, APeerWithAnotherTokenIsRefused) {
   auto meeting = std::async(std::launch::async, [this] {
     return message_of(ErrorCode::timeout, [this] { connect(0, kToken, Milliseconds(800)); });
   });
-  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [this] { connect(1, "another"); }),
-              HasSubstr("rank 0 has another job token"));
+  EXPECT_THAT(message_of(ErrorCode::peer_lost, [this] { connect(1, "another"); }),
+              HasSubstr("the address of rank 0 has another job token"));
   EXPECT_THAT(meeting.get(), AllOf(HasSubstr("rank 1"), HasSubstr("800 ms")));
 }
 

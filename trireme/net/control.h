@@ -6,6 +6,7 @@
 // encrypted.
 #pragma once
 #include <trireme/base/deadline.h>
+#include <trireme/base/error.h>
 #include <trireme/base/json.h>
 #include <trireme/net/message.h>
 #include <cstdint>
@@ -118,6 +119,13 @@ enum class Reach {
 // The process that listened there has ended: another one may have its port by now.
 inline bool is_gone(Reach reach) { return reach == Reach::refused || reach == Reach::other_job; }
 Reach reach(const Endpoint& server, const std::string& token, Deadline deadline);
+
+// The process at the address has another job token. If this job has published the address, then
+// the process that published it has ended, and another job's process has its port by now.
+class WrongToken : public Error {
+ public:
+  using Error::Error;
+};
 
 // Makes a new token: 32 random bytes as hex.
 std::string make_token();

@@ -77,11 +77,12 @@ Dialled dial(asio::io_context& context, const Endpoint& server, const std::strin
       if (attempt.succeed(context, address, token, until))
         return {std::move(attempt.socket), attempt.keys};
       if (attempt.end == HandshakeEnd::wrong_token)
-        throw Error(ErrorCode::invalid_argument, "net",
-                    fmt::format("the job token of this process differs from that of the job at {}",
-                                server.describe()),
-                    "the same TRIREME_JOB_TOKEN (or the same file in TRIREME_JOB_TOKEN_FILE) for "
-                    "all workers");
+        throw WrongToken(
+            ErrorCode::invalid_argument, "net",
+            fmt::format("the job token of this process differs from that of the job at {}",
+                        server.describe()),
+            "the same TRIREME_JOB_TOKEN (or the same file in TRIREME_JOB_TOKEN_FILE) for "
+            "all workers");
       if (!attempt.failure.empty()) failure = attempt.failure;
     }
     if (options.throw_if_hopeless) options.throw_if_hopeless();

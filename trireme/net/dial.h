@@ -25,7 +25,8 @@ struct Dialled {
 };
 
 // Runs `context` on the calling thread, and leaves it stopped. Throws Error(timeout) naming the
-// address and the last reason, or Error(invalid_argument) at once if the token is wrong or empty.
+// address and the last reason, or at once Error(invalid_argument) if the token is empty, and
+// WrongToken (invalid_argument) if it is wrong.
 Dialled dial(asio::io_context& context, const Endpoint& server, const std::string& token,
              const DialOptions& options, Deadline deadline);
 

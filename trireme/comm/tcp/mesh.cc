@@ -112,8 +112,11 @@ class Meeting {
           co_return;
         }
         if (end == net::HandshakeEnd::wrong_token) {
-          failure_.emplace(ErrorCode::invalid_argument, "comm",
-                           fmt::format("rank {} has another job token than rank {}", peer, rank_),
+          // The job knows its members, so this one has ended, and its port is in use again.
+          failure_.emplace(ErrorCode::peer_lost, "comm",
+                           fmt::format("the process at the address of rank {} has another job "
+                                       "token than rank {}",
+                                       peer, rank_),
                            "the same TRIREME_JOB_TOKEN for all workers");
           co_return;
         }

@@ -49,7 +49,8 @@ class PendingReply {
 class RequestClient {
  public:
   // Connects, and proves the job token in both directions. Tries again while the server does not
-  // answer. Throws Error(timeout | invalid_argument | unsupported | peer_lost) naming the server.
+  // answer. Throws Error(timeout | invalid_argument | unsupported | peer_lost) naming the server;
+  // a wrong token is WrongToken.
   RequestClient(const Endpoint& server, const std::string& token, Deadline deadline,
                 ChannelOptions options = {});
   // No other thread may be in a call. Requests that wait at the server are cancelled.

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <trireme/base/error.h>
+#include <trireme/net/control.h>
 #include <algorithm>
 #include <iterator>
 #include <map>
@@ -44,8 +45,15 @@ ServerChains::ServerChains(plan::PlacementPlan placement, const ServerPlaces& pl
 
 void ServerChains::connect(int server, Deadline deadline) {
   Process& one = process(server);
-  one.client =
-      std::make_unique<net::RequestClient>(one.place->endpoint, token_, deadline, channel_);
+  try {
+    one.client =
+        std::make_unique<net::RequestClient>(one.place->endpoint, token_, deadline, channel_);
+  } catch (const net::WrongToken&) {
+    throw Error(ErrorCode::peer_lost, "parallel",
+                fmt::format("server {} has ended: a process of another job listens at {} now",
+                            server, one.place->endpoint.describe()),
+                "nothing: the job continues without it, or from the newest checkpoint");
+  }
 }
 
 std::vector<ServerChains::Link*> ServerChains::firsts() {

@@ -49,7 +49,7 @@ class ServerChains {
   using Chain = std::vector<Link>;  // Those that are left, in order.
 
   // Connects to all servers that have a place. Throws as net::RequestClient does, and
-  // Error(peer_lost) if a chain has no server.
+  // Error(peer_lost) if a chain has no server, or another job has the port of a server by now.
   ServerChains(plan::PlacementPlan placement, const ServerPlaces& places, std::string token,
                net::ChannelOptions channel, IsServerLost is_lost, WhyServerLost why_lost,
                std::function<void()> look, Deadline deadline);

@@ -13,12 +13,14 @@
 #include <trireme/plan/strategy.h>
 #include <algorithm>
 #include <map>
+#include <thread>
 #include <utility>
 
 namespace trireme {
 namespace {
 
 constexpr Milliseconds kOneTry{2000};  // To connect to all servers.
+constexpr Milliseconds kBetweenTries{20};
 constexpr double kMuchMomentum = 0.5;
 
 std::vector<NamedTensor> trained_of(const std::vector<NamedTensor>& parameters) {
@@ -113,6 +115,7 @@ void ServerEngine::connect() {
           error.code() == ErrorCode::timeout || error.code() == ErrorCode::peer_lost;
       if (!may_come || limit.expired()) throw;
       access_.look();
+      std::this_thread::sleep_for(kBetweenTries);
     }
   }
   tables_.connect(*client_, group().rank(), access_.options.patience);
