@@ -207,6 +207,14 @@ class WrittenLoops(SystemTest):
                 found = self.continued("--elastic", "2:3", processes=3, TEST_KILL=kill)
                 self.assert_same_end(found, undisturbed)
 
+    def test_an_exception_right_behind_a_loss_is_not_taken_for_a_part_of_it(self):
+        code, out, err = self.run_to_end(
+            TRIREME, "launch", "--elastic", "1:3", "--workers", "3", "--", PROGRAMME, "continued",
+            timeout=60, env=environment(OMP_NUM_THREADS="1", TEST_KILL="5", TEST_THROW="1"))
+        self.assertEqual(code, 1, out + err)
+        self.assertRegex(err, r"\[2\] .*nothing caught std::out_of_range: no such word")
+        self.assertRegex(err, r"trireme: worker 2 .* failed with exit code 1 in .*step 5")
+
     def assert_each_sample_once(self, folder):
         """The newest record of each step has the samples of an epoch after epoch."""
         samples = {step["step"]: step["samples"] for step in self.recorded(folder)[1]["step"]}

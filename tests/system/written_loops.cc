@@ -401,11 +401,21 @@ void evaluated_on_a_device(World& world) {
   print(world, {{"rows", rows.size(0)}, {"sum", (rows * places).sum().item<double>()}});
 }
 
+void lose_one_and_throw(const World& world) {
+  if (world.worker() == 1) std::raise(SIGKILL);
+  if (world.worker() != 2) return;
+  const auto deadline = trireme::Deadline::after(trireme::Milliseconds(20000));
+  while (!world.lost_a_worker() && !deadline.expired())
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  throw std::out_of_range("no such word");
+}
+
 // A loop that continues: from the folder TEST_FOLDER, and when a worker is lost. Worker 1 is
 // killed in step TEST_KILL of the first generation. The loop ends early after TEST_STOP steps.
-// Its record is in TEST_RECORD.
+// Its record is in TEST_RECORD. With TEST_THROW=1 worker 2 throws when it has seen that loss.
 void continued(World& world) {
   const int kill_at = number_in("TEST_KILL"), stop_at = number_in("TEST_STOP");
+  const bool throws_behind_it = number_in("TEST_THROW") == 1;
   Net model;
   model.to(device(), torch::kDouble);
   // Threads read ahead, also behind the step in which a worker is lost.
@@ -431,10 +441,11 @@ void continued(World& world) {
       for (auto& batch : *loader) {
         optimizer.zero_grad();
         auto loss = loss_of(model, batch) + 0 * torch::rand({1}, torch::kDouble).sum();
+        const bool is_of_the_loss =
+            checkpoint.step() + 1 == kill_at && world.identity().generation == 0;
+        if (is_of_the_loss && throws_behind_it) lose_one_and_throw(world);
         loss.backward();
-        if (checkpoint.step() + 1 == kill_at && world.worker() == 1 &&
-            world.identity().generation == 0)
-          std::raise(SIGKILL);
+        if (is_of_the_loss && world.worker() == 1) std::raise(SIGKILL);
         optimizer.step();
         schedule.step();
         record.scalar("data/largest", batch.data.max().item<double>());

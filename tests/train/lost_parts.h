@@ -130,8 +130,8 @@ inline PartedResult train_parted(const TrainerOptions& options, const PartedJob&
           has_ended[i] = trains = true;
           ++result.ended;
           changed.notify_all();
-          // Ranks of the same call end together: one that has seen the end of another would take
-          // its own for a part of that loss, and go on.
+          // Ranks of the same call end together: the others would else meet again between two
+          // ends, and have other ranks.
           changed.wait_for(lock, std::chrono::seconds(20), [&] {
             for (size_t other = 0; other < size.ends.size(); ++other)
               if (size.ends[other].calls == size.ends[i].calls && !has_ended[other]) return false;

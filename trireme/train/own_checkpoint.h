@@ -90,7 +90,8 @@ class Checkpoint {
 // loader->epoch(). While it runs, SIGTERM, SIGINT and SIGHUP on any rank end the loop on all ranks
 // after a step, in commit(): the state is saved, and run_elastic() returns true. (This needs a
 // Distributed in the loop.) Returns false if the job continues without this process. Throws what
-// the loop throws, if no lost worker is the cause.
+// the loop throws, if no lost worker is the cause: every exception that is no trireme::Error and
+// carries none (std::throw_with_nested()).
 bool run_elastic(World& world, Checkpoint& checkpoint, const std::function<void()>& loop);
 
 }  // namespace trireme
