@@ -27,4 +27,8 @@ void first_tries(trireme::World& world) {
   trireme::make_data_loader(Samples(), 64);
   trireme::make_data_loader(world, Samples(),
                             torch::data::samplers::DistributedRandomSampler(8, 2, 0), 64);
+  trireme::Distributed<torch::optim::SGDOptions> seven(world, model,
+                                                       torch::optim::SGDOptions(0.1));
+  seven.zero_grad();
+  seven.step();
 }

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 import shlex
 import unittest
 
@@ -26,8 +27,11 @@ class FirstTries(SystemTest):
                      "Distributed is the optimizer, and makes it", "not a pointer to it",
                      "Distributed takes the World first",
                      "make_data_loader takes the World first",
-                     "a DistributedSampler would share them a second time"):
+                     "a DistributedSampler would share them a second time",
+                     "Distributed takes the type of an optimizer: trireme::Distributed<"):
             self.assertIn(part, err)
+        # The sentence stands alone.
+        self.assertEqual(re.findall(r".*error: .*(?:seven|SGDOptions>).*", err), [])
 
 
 if __name__ == "__main__":

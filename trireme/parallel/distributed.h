@@ -60,9 +60,26 @@ inline constexpr bool first_names_parameters<First, Rest...> =
 
 }  // namespace detail
 
+// A first try that cannot work. It has the calls of a loop, so that the compiler says no more than
+// this.
+template <typename NoOptimizer>
+class Distributed {
+  static_assert(!sizeof(NoOptimizer),
+                "Distributed takes the type of an optimizer: trireme::Distributed<"
+                "torch::optim::SGD> optimizer(world, model, torch::optim::SGDOptions(0.1)). It is "
+                "neither the type of its options, such as torch::optim::SGDOptions, nor "
+                "trireme::SGD, which is for DataParallel");
+
+ public:
+  template <typename... Arguments>
+  explicit Distributed(Arguments&&...) {}
+  void zero_grad(bool = true) {}
+  at::Tensor step(const torch::optim::Optimizer::LossClosure& = nullptr) { return {}; }
+};
+
 // `Optimizer` is a class derived from torch::optim::Optimizer, LibTorch's or one of your own.
 template <std::derived_from<torch::optim::Optimizer> Optimizer>
-class Distributed : public Optimizer, public SteppingAs {
+class Distributed<Optimizer> : public Optimizer, public SteppingAs {
  public:
   // COLLECTIVE, unless the world is one process: it is then an Optimizer, bit for bit. `world` and
   // `model` outlive the object. `arguments` are those of the Optimizer's constructor. Its first
