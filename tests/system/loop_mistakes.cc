@@ -143,6 +143,17 @@ void another_type(World& world) {
   optimizer.step();
 }
 
+// A layer is replaced in step 3: the new one would not be trained.
+void replaced_layer(World& world) {
+  Net model;
+  Distributed<torch::optim::SGD> optimizer(world, model, torch::optim::SGDOptions(0.1));
+  for (int step = 1; step <= 5; ++step) {
+    if (step == 3 && errs(world))
+      model.output = model.replace_module("output", torch::nn::Linear(16, 3));
+    one_step(model, optimizer);
+  }
+}
+
 void uneven_values(World& world) {
   trireme::gather_for_metrics(world, torch::ones({2, 3 + world.rank()}));
 }
@@ -736,6 +747,7 @@ int main(int argc, char** argv) {
        {"drifted", drifted},
        {"drifted_at_the_end", drifted_at_the_end},
        {"another_type", another_type},
+       {"replaced_layer", replaced_layer},
        {"uneven_values", uneven_values},
        {"one_without_backward", one_without_backward},
        {"one_with_fewer_backward", one_with_fewer_backward},

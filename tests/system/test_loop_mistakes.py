@@ -38,6 +38,7 @@ IN_DISTRIBUTED = (
     Mistake("own_behind_all", r"rank {last}, step 3: step\(\) after a backward\(\) under "),
     Mistake("foreign", r"rank 0: parameter 4 of group 0 of the optimizer, of shape \[16, 6\], does "
             "not belong to the model", all_say=False),
+    Mistake("replaced_layer", r"rank {last}: parameter 'output.weight' was replaced after its "),
     Mistake("plain_step", r"step \d+: the parameters are updated behind each backward\(\), but "),
     Mistake("went_on_behind_leave", r"backward\(\) of all ranks behind World::leave\(\)",
             all_say=False),

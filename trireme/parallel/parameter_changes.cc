@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <trireme/parallel/parameter_changes.h>
+#include <algorithm>
 #include <unordered_set>
 
 namespace trireme {
@@ -44,10 +45,14 @@ Error change_error(int rank, ParameterChange found, std::span<const std::string>
           whose + " has a gradient, but it was frozen when its engine was made",
           "requires_grad_(true) before Distributed or DataParallel is made, or a new one after "
           "it");
+    case Change::replaced:
+      return refuse(
+          whose + " was replaced after its engine was made, and the new one would not be trained",
+          kNewEngine);
     case Change::unknown:
       return refuse(fmt::format("rank {}: number {} of the module's parameters, in the order of "
-                                "named_parameters(), was registered or "
-                                "replaced after its engine was made, and would not be trained",
+                                "named_parameters(), was registered after its engine was made, "
+                                "and would not be trained",
                                 rank, index + 1),
                     kNewEngine);
     case Change::moved:
@@ -147,18 +152,23 @@ ParameterChange ParameterForms::find_change() {
   }
   const bool others_are_missing =
       std::exchange(without_gradient_, without_gradient) != without_gradient;
-  if (others_are_missing || looks_++ % kStepsBetweenWalks == 0) return find_unknown();
+  if (others_are_missing || looks_++ % kStepsBetweenWalks == 0) return find_foreign();
   return {};
 }
 
 // A walk over the module costs more than all other checks together.
-ParameterChange ParameterForms::find_unknown() const {
+ParameterChange ParameterForms::find_foreign() const {
   std::unordered_set<const void*> known;
   for (const auto& [name, tensor] : parameters_) known.insert(tensor.unsafeGetTensorImpl());
-  const std::vector<at::Tensor> now = module_.parameters();
-  for (size_t i = 0; i < now.size(); ++i)
-    if (now[i].requires_grad() && !known.contains(now[i].unsafeGetTensorImpl()))
-      return {Change::unknown, static_cast<int>(i)};
+  const auto now = module_.named_parameters();
+  for (size_t i = 0; i < now.size(); ++i) {
+    if (!now[i].value().requires_grad() || known.contains(now[i].value().unsafeGetTensorImpl()))
+      continue;
+    const auto before = std::ranges::find(parameters_, now[i].key(), &NamedTensor::name);
+    if (before != parameters_.end())
+      return {Change::replaced, static_cast<int>(before - parameters_.begin())};
+    return {Change::unknown, static_cast<int>(i)};
+  }
   return {};
 }
 

@@ -17,7 +17,8 @@ enum class Change : int {
   device,
   layout,    // It is no longer contiguous.
   unfrozen,  // It was frozen and has a gradient.
-  unknown,   // The module has a trainable parameter that the engine was not given.
+  replaced,  // The module has another trainable parameter under its name.
+  unknown,   // The module has a trainable parameter under a name that the engine was not given.
   // The next changes are those of shared parameters only.
   moved,      // It has another storage.
   rewritten,  // It has other values.
@@ -67,7 +68,7 @@ class ParameterForms {
     std::vector<int64_t> shape;
     bool trainable, contiguous;
   };
-  ParameterChange find_unknown() const;
+  ParameterChange find_foreign() const;
 
   const torch::nn::Module& module_;
   std::vector<NamedTensor> parameters_;
