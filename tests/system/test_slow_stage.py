@@ -1,0 +1,90 @@
+"""A stage that is slow: it is named, and what the tuner does about it stays within
+data.memory_bytes, measured from outside."""
+
+import json
+import pathlib
+import random
+import re
+import time
+import unittest
+
+from support import BIN, TRIREME, SystemTest, processes_that_mention
+
+OWN_STAGE = BIN.parent / "lib" / "own_stage.so"
+
+
+def private_and_shared_bytes(pid):
+    """The memory of a process without files, by PSS. The shares of files depend on who else has
+    mapped them."""
+    try:
+        rollup = pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text()
+    except OSError:  # It has ended.
+        return 0
+    return 1024 * sum(int(kilobytes) for kilobytes in
+                      re.findall(r"^Pss_(?:Anon|Shmem): +(\d+) kB$", rollup, re.M))
+
+
+class SlowStage(SystemTest):
+    def setUp(self):
+        super().setUp()
+        numbers = random.Random(5)
+        data = self.folder / "bytes"
+        data.mkdir()
+        (data / "data_batch_1.bin").write_bytes(
+            b"".join(bytes([i % 10]) + numbers.randbytes(3072) for i in range(1024)))
+        self.config = self.folder / "slow.yaml"
+        self.config.write_text(f"""
+model: {{name: mlp, hidden: [2], library: {OWN_STAGE}}}
+data: {{name: cifar, path: {data}, batch: 128, test_fraction: 0}}
+optimizer: {{name: sgd, lr: 0.01}}
+train: {{evaluate_every: 0}}
+""")
+
+    def test_is_named_in_the_report_and_in_the_line(self):
+        for name, stages in {"first": "map(slow) | resize(40:40) | normalise",
+                             "last": "resize(40:40) | normalise | map(slow)"}.items():
+            with self.subTest(name):
+                words = ["--set", f"data.stages={stages}", "--set", "data.threads=2", "--set",
+                         "train.steps=8"]
+                found = self.train(*words, config=self.config, name=name)["input"]
+                self.assertEqual(found["slowest_stage"], "map(slow)", found)
+                self.assertGreater(found["waited_share"], 0.3)
+                slow, = (stage for stage in found["stages"] if stage["name"] == "map(slow)")
+                self.assertGreaterEqual(slow["ms_per_sample"], 4)
+                self.assertRegex(found["line"], r"^waited \d+\.\d % of step time; slowest stage "
+                                 r"map\(slow\), [12]\.\d of 2 threads busy: data.threads=3")
+        code, out, err = self.run_to_end(TRIREME, "train", self.config, *words, "--set",
+                                         f"run.dir={self.folder / 'told'}")
+        self.assertEqual(code, 0, out + err)
+        self.assertRegex(out, r"input +waited .*slowest stage map\(slow\)")
+
+    def most_memory(self, *settings, name):
+        """Returns the report, and the most memory that all processes of the job had together."""
+        run, report = self.folder / name, self.folder / f"{name}.json"
+        words = [word for setting in ("data.stages=resize(96:96) | normalise | map(slow)",
+                                      f"run.dir={run}", *settings) for word in ("--set", setting)]
+        job = self.start(TRIREME, "train", self.config, "--quiet", "--workers", "2", "--report",
+                         report, *words)
+        most, deadline = 0, time.monotonic() + 120
+        while job.poll() is None and time.monotonic() < deadline:
+            most = max(most, sum(private_and_shared_bytes(pid)
+                                 for pid, _ in processes_that_mention(str(run))))
+            time.sleep(0.03)
+        out, err = job.communicate(timeout=1)
+        self.assertEqual(job.returncode, 0, out + err)
+        return json.loads(report.read_text()), most
+
+    def test_tuning_stays_within_its_memory(self):
+        """A rank's share of a batch has 7 MB. Without the budget 4 threads of each rank and 8
+        batches ahead would have 170 MB."""
+        budget, batch = 72_000_000, 64 * 3 * 96 * 96 * 4
+        _, without = self.most_memory("data.threads=0", "train.steps=6", name="without")
+        report, tuned = self.most_memory(f"data.memory_bytes={budget}", "train.steps=60",
+                                         name="tuned")
+        self.assertEqual(report["input"]["tuned"]["reason"], "memory", report["input"])
+        self.assertGreater(tuned - without, 2 * batch)
+        self.assertLess(tuned - without, 1.25 * budget)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
