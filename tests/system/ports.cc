@@ -1,5 +1,6 @@
 // The programmes of examples/from_libtorch in one, so that a build reads torch's headers once.
 // `ports mnist_before digits.csv` runs one of them; test_ports.py compares them.
+#include <torch/script.h>
 #include <torch/torch.h>
 #include <trireme/trireme.h>
 
@@ -8,6 +9,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #endif
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -45,6 +47,12 @@ namespace regression_before {
 namespace regression_after {
 #include "../../examples/from_libtorch/regression_after.cc"
 }
+namespace transfer_learning_before {
+#include "../../examples/from_libtorch/transfer_learning_before.cc"
+}
+namespace transfer_learning_after {
+#include "../../examples/from_libtorch/transfer_learning_after.cc"
+}
 namespace dist_mnist_after {
 #include "../../examples/from_libtorch/dist_mnist_after.cc"
 }
@@ -54,6 +62,21 @@ namespace dist_mnist_before {
 }
 #endif
 #undef main
+
+// Writes the backbone of transfer_learning: features of an image that are drawn once.
+int write_backbone(int, char** argv) {
+  torch::manual_seed(2);
+  torch::jit::script::Module backbone("Backbone");
+  backbone.register_parameter("conv", torch::randn({8, 1, 3, 3}) * 0.3, /*is_buffer=*/false);
+  backbone.register_parameter("hidden", torch::randn({8 * 6 * 6, 64}) * 0.1, /*is_buffer=*/false);
+  backbone.define(R"(
+    def forward(self, x):
+      x = torch.relu(torch.conv2d(x, self.conv))
+      return torch.relu(torch.matmul(torch.flatten(x, 1), self.hidden))
+  )");
+  backbone.save(argv[1]);
+  return 0;
+}
 
 int main(int argc, char** argv) {
   const std::map<std::string, int (*)(int, char**)> programmes = {
@@ -65,6 +88,9 @@ int main(int argc, char** argv) {
       {"dcgan_after", dcgan_after::run},
       {"regression_before", regression_before::run},
       {"regression_after", regression_after::run},
+      {"backbone", write_backbone},
+      {"transfer_learning_before", transfer_learning_before::run},
+      {"transfer_learning_after", transfer_learning_after::run},
 #ifdef USE_C10D_GLOO
       {"dist_mnist_before", dist_mnist_before::run},
 #endif

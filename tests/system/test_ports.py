@@ -16,7 +16,8 @@ SAME_KERNELS = {"OMP_NUM_THREADS": "1", "ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_M
 PROGRAMME = BIN / "ports"
 EXAMPLES = ROOT / "examples" / "from_libtorch"
 # The most lines that may be added or changed.
-LIMITS = {"mnist": 6, "custom_dataset": 6, "dcgan": 8, "regression": 5}
+LIMITS = {"mnist": 6, "custom_dataset": 6, "dcgan": 8, "regression": 5,
+          "transfer_learning": 8}
 LINES_LESS = 30  # dist_mnist gets shorter.
 LOSS = re.compile(r"epoch (\d+), step (\d+): loss (\S+) of (\d+) samples")
 
@@ -146,6 +147,34 @@ class Ports(SystemTest):
                 self.assertEqual(len(learned[0]), 5)
                 for one, other in zip(learned[0], target[0]):
                     self.assertAlmostEqual(one, other, delta=0.2)
+
+    def test_transfer_learning(self):
+        backbone, heads = self.folder / "backbone.pt", self.folder / "heads"
+        heads.mkdir()
+        self.output_of("backbone", backbone)
+        words = ("transfer_learning_after", self.digits, backbone)
+        alone = self.epochs(self.assert_same_bits("transfer_learning", self.digits, backbone,
+                                                  heads / "alone.pt"))
+        self.assertEqual(len(alone), 6)
+        self.assertGreater(alone[-1][1], alone[0][1])
+        self.assertGreater(alone[-1][1], 0.8)
+        for processes in (2, 3):
+            with self.subTest(processes=processes):
+                out = self.output_of(*words, heads / f"{processes}.pt", processes=processes)
+                together = self.epochs(out)
+                self.assertEqual(len(together), 6 * processes)
+                self.assertEqual(len(set(together)), 6)  # All ranks have the same head.
+                for each in set(together):
+                    nearest = min(alone, key=lambda one: abs(one[2] - each[2]))
+                    self.assertAlmostEqual(each[2], nearest[2], delta=1e-3 * nearest[2])
+                    self.assertAlmostEqual(each[0], nearest[0], delta=0.01)
+        self.assertEqual(sorted(file.name for file in heads.iterdir()),
+                         ["2.pt", "3.pt", "alone.pt"])
+
+    def epochs(self, out):
+        """The accuracy of each epoch, that of its tests, and a sum over the head's weights."""
+        return [tuple(map(float, each)) for each in re.findall(
+            r"accuracy (\S+), of tests (\S+), weights (\S+)", out)]
 
     def test_a_job_that_sets_no_seed_draws_one_target(self):
         targets = []
