@@ -2,6 +2,7 @@
 length of lines. It reads the blocks of YAML as configurations."""
 
 import functools
+import os
 import re
 import shlex
 import sys
@@ -9,7 +10,7 @@ import unittest
 
 import yaml
 
-from support import ROOT, TRIREME, SystemTest, png
+from support import BIN, ROOT, TRIREME, SystemTest, png
 
 NAMES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "data/README.md")
 DOCUMENTS = [ROOT / name for name in NAMES] + sorted((ROOT / "docs").glob("*.md"))
@@ -154,6 +155,38 @@ class Documents(SystemTest):
                         self.check_benchmark(words)
                     else:
                         self.check_command(words, keys)
+
+    def test_runs_of_the_examples_can_be_planned(self):
+        """Plans what the blocks of commands plan or train, if it needs no other files."""
+        for name in ("examples", "data"):
+            os.symlink(ROOT / name, self.folder / name)
+        os.symlink(BIN.parent, self.folder / "build")
+        lines = {re.sub(r"\s#.*$", "", line.strip()) for document in DOCUMENTS
+                 for language, block in blocks(document) if not language for line in block}
+        jobs = {line: words for line in lines if (words := self.words_of_plan(line))}
+        self.assertGreater(len(jobs), 25)
+        for line, code, out, err in self.run_each(jobs):
+            self.assertEqual(code, 0, f"{line}\n{' '.join(jobs[line])}\n{out}{err}")
+
+    def words_of_plan(self, line):
+        """The plan of a command; none if the command is about other files, or says more than a
+        plan has."""
+        if not re.match(r"(build/bin/)?trireme (plan|train) ", line):
+            return None
+        words = shlex.split(line)[2:]
+        configs = [word for word in words if word.endswith(".yaml")]
+        if any(word.endswith(".json") or word.endswith(".yaml") and not (ROOT / word).exists()
+               for word in words) or not (configs or "--schedule" in words):
+            return None
+        if "--svg" in words:
+            words[words.index("--svg") + 1] = "picture.svg"
+        if "--elastic" in words:  # The most workers.
+            at = words.index("--elastic")
+            words[at:at + 2] = ["--workers", words[at + 1].partition(":")[2]]
+        if all(re.search(rf"{word}\b", self.help_of("plan")) for word in words
+               if word.startswith("--")):
+            return [TRIREME, "plan", *words]
+        return None
 
     def check_benchmark(self, words):
         script = (ROOT / "bench" / "run.py").read_text()
