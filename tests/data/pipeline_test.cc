@@ -55,6 +55,45 @@ TEST(Pipeline, NormalisesEachChannel) {
   }
 }
 
+// Stages without a type of their own give bfloat16 as torch rounds the float32 of the same stages.
+TEST(Pipeline, RowsOfBfloat16AreThoseOfFloat32RoundedOnce) {
+  const Draws draws = draws_of({0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, 2, 7);
+  for (const std::string stages :
+       {"normalise(imagenet{})", "flip | flip_vertically | normalise(0.3, 0.7{})",
+        "random_crop(9, 2) | normalise(0.5:0.25:0, 0.5:1:2{})",
+        "normalise(imagenet{}) | erase(1, value=0.3)", "flip | normalise(imagenet{}) | cutmix"}) {
+    const auto of_type = [&](const std::string& type) {
+      std::string text = stages;
+      return images_through(text.replace(text.find("{}"), 2, type), 10, 12)->get_batch(draws);
+    };
+    const Example wide = of_type(""), rows = of_type(", type=bfloat16");
+    EXPECT_EQ(rows.data.scalar_type(), at::kBFloat16);
+    EXPECT_TRUE(rows.data.equal(wide.data.to(at::kBFloat16))) << stages;
+    EXPECT_TRUE(rows.target.equal(wide.target)) << stages;
+  }
+}
+
+TEST(Pipeline, ALoaderMakesItsOwnTypeOfBfloat16) {
+  const auto source = images_through("normalise(imagenet, type=bfloat16)");
+  LoaderOptions options{.batch = 10, .shuffle = false};
+  const at::Tensor widened = Loader(source, options).next().data;
+  options.dtype = at::kBFloat16;
+  const at::Tensor rows = Loader(source, options).next().data;
+  EXPECT_EQ(rows.scalar_type(), at::kBFloat16);
+  EXPECT_TRUE(widened.equal(rows.to(at::kFloat)));
+}
+
+TEST(Pipeline, MapsAndEraseBehindThemWorkOnBfloat16) {
+  register_map("negative", [](Example one, const Draw&) {
+    one.data = -one.data;
+    return one;
+  });
+  const std::string stages = "normalise(type=bfloat16) | map(negative) | erase(1, value=0.3)";
+  const at::Tensor rows = images_through(stages)->get_batch({1, 2}).data;
+  EXPECT_EQ(rows.scalar_type(), at::kBFloat16);
+  EXPECT_TRUE(rows.eq(at::full({}, 0.3F).to(at::kBFloat16)).any().item<bool>());
+}
+
 TEST(Pipeline, FlipsAndCropsAreTheSameForAnyBatch) {
   const auto source =
       images_through("random_crop(4, 2) | flip | flip_vertically(0.3) | normalise");

@@ -32,7 +32,7 @@ TEST(Stages, WritesWhatItReads) {
   for (const std::string text :
        {"decode", "decode(1) | flip(0.25)", "decode | random_crop(32, 4) | normalise(0.5, 0.25)",
         "decode | random_resized_crop(32, ratio=1:1)", "map(lower) | filter(long)",
-        "decode | cache(disk) | erase(p=1)"}) {
+        "decode | cache(disk) | erase(p=1)", "decode | normalise(imagenet, type=bfloat16)"}) {
     const std::string once = describe(parse_stages("data.stages", text));
     EXPECT_EQ(describe(parse_stages("data.stages", once)), once);
     EXPECT_EQ(to_json(parse_stages("data.stages", once)),
@@ -55,16 +55,29 @@ TEST(Stages, NamesWhatIsWrong) {
   EXPECT_TRUE(has(refusal("decode | random_resized_crop(32, scale=1:0.5)"), "least"));
   EXPECT_TRUE(has(refusal("decode | random_resized_crop(scale=0.5:1, 32)"), "without a name"));
   EXPECT_TRUE(has(refusal("decode | resize(8, size=9)"), "twice"));
+  EXPECT_TRUE(has(refusal("decode | normalise(type=half)"), "float32 or bfloat16"));
 }
 
 TEST(Stages, FitTogetherOrAreRefused) {
   EXPECT_TRUE(has(refusal("flip"), "decode | flip"));
   EXPECT_TRUE(has(refusal("decode | erase"), "normalise | erase"));
   EXPECT_TRUE(has(refusal("decode | flip | cache"), "random"));
+  EXPECT_TRUE(has(refusal("decode | normalise | erase | cache"), "cache in front of erase"));
+  EXPECT_TRUE(has(refusal("normalise | random_map(f) | cache", SampleForm::image), "random_map"));
+  EXPECT_TRUE(has(refusal("cache"), "decode | cache"));
+  EXPECT_TRUE(has(refusal("decode | cache | normalise | cache"), "two stages cache"));
+  EXPECT_TRUE(has(refusal("pad | cache", SampleForm::tensors), "cache in front of pad"));
+  EXPECT_TRUE(has(refusal("decode | normalise | cache | flip"), "from cache"));
   EXPECT_TRUE(has(refusal("decode | normalise | mixup | map(f)"), "whole batches"));
   EXPECT_EQ(check_forms("data.stages", parse_stages("data.stages", "decode | cache(disk) | flip"),
                         SampleForm::record),
             SampleForm::image);
+  EXPECT_EQ(check_forms("data.stages", parse_stages("data.stages", "decode | normalise | cache"),
+                        SampleForm::record),
+            SampleForm::tensors);
+  EXPECT_EQ(check_forms("data.stages", parse_stages("data.stages", "map(f) | cache | filter(g)"),
+                        SampleForm::tensors),
+            SampleForm::tensors);
 }
 
 TEST(Stages, OfTheOrderStandWhereTheIndexIsEnough) {

@@ -28,6 +28,15 @@ TEST(MixUp, AddsEachSampleToItsNeighbourAndTargetsAlike) {
   EXPECT_TRUE(mix_targets(weights, 4, mix).sum(1).allclose(at::tensor({1.F, 1.F, 1.F, 1.F})));
 }
 
+TEST(MixUp, RoundsTheSumOfNumbersOf16BitsOnce) {
+  const at::Tensor before = at::rand({4, 3, 5, 6}).to(at::kBFloat16);
+  at::Tensor batch = before.clone(), wide = before.to(at::kFloat);
+  mix_samples(batch, {.lambda = 0.3});
+  mix_samples(wide, {.lambda = 0.3});
+  EXPECT_EQ(batch.scalar_type(), at::kBFloat16);
+  EXPECT_TRUE(at::equal(batch, wide.to(at::kBFloat16)));
+}
+
 TEST(CutMix, PutsThePartOfTheNeighbourIntoTheBox) {
   for (const auto format : {at::MemoryFormat::Contiguous, at::MemoryFormat::ChannelsLast}) {
     const at::Tensor before = at::rand({3, 2, 6, 8}).contiguous(format);

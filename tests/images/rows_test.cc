@@ -77,6 +77,26 @@ TEST(WriteRow, HasTheBitsOfPlainArithmetic) {
   }
 }
 
+TEST(WriteRow, PlanesHaveTheBitsOfTheImageInBothTypes) {
+  const Image image = painted(5, 600);
+  std::vector<uint8_t> planar(image.pixels.size());
+  for (size_t i = 0; i < planar.size(); ++i) planar[i % 3 * 3000 + i / 3] = image.pixels[i];
+  for (int flags = 0; flags < 4; ++flags) {
+    RowOptions options = kUsual;
+    options.flip_horizontally = flags & 1;
+    options.flip_vertically = flags & 2;
+    const Planes planes{planar.data(), 3, 5, 600};
+    std::vector<float> row(planar.size());
+    write_row(planes, options, row.data());
+    EXPECT_EQ(row, row_of(image, options));
+    std::vector<uint16_t> halves(planar.size()), of_image(planar.size());
+    write_row(planes, options, halves.data());
+    write_row(image, options, of_image.data());
+    EXPECT_EQ(halves, of_image);
+    for (size_t i = 0; i < row.size(); ++i) ASSERT_EQ(halves[i], bfloat16_of(row[i]));
+  }
+}
+
 TEST(WriteRow, ErasesABoxOfTheFlippedImage) {
   const Image image = painted(6, 8);
   RowOptions options = kUsual;

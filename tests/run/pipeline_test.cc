@@ -6,6 +6,7 @@
 #include <trireme/run/pipeline.h>
 #include <trireme/run/training.h>
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 
@@ -81,6 +82,67 @@ TEST(PipelineValue, HasFunctionsAsStages) {
   EXPECT_EQ(first_numbers(of_rows.next()), (std::vector<int64_t>{0, 1, 2, 3, 4, 5}));
   EXPECT_EQ(first_numbers(of_even.next()), (std::vector<int64_t>{0, 4, 6, 10}));
   EXPECT_EQ(rows.take(4).repeat(3).open().train->size(), 12);
+}
+
+// A CIFAR file of 12 images.
+std::string write_images(const fs::path& folder) {
+  std::ofstream file(folder / "images.bin", std::ios::binary);
+  for (int i = 0; i < 12 * 3073; ++i) file.put(static_cast<char>(i % 3073 == 0 ? i % 10 : i * 7));
+  return folder / "images.bin";
+}
+
+Pipeline images_of(const std::string& path, const std::string& stages) {
+  return Pipeline("cifar", path).set("test_fraction", "0").then(stages);
+}
+
+TEST(PipelineValue, GivesTheTypeOfItsNumbersToTheLoader) {
+  const Table table;
+  const std::string path = write_images(fs::path(table.path()).parent_path());
+  const Pipeline images =
+      Pipeline("cifar", path).set("test_fraction", "0").shuffle("none").batch(4);
+  const auto wide = images.then("normalise(cifar10)").open();
+  const auto rows = images.then("normalise(cifar10, type=bfloat16)").open();
+  EXPECT_EQ(rows.input.type, plan::DType::bfloat16);
+  const at::Tensor first = Loader(rows.train, rows.options).next().data;
+  EXPECT_EQ(first.scalar_type(), at::kBFloat16);
+  EXPECT_TRUE(first.equal(Loader(wide.train, wide.options).next().data.to(at::kBFloat16)));
+  // The batches of a mixture have one type.
+  const Pipeline both = Pipeline::mix(
+      {{1, images_of(path, "normalise")}, {1, images_of(path, "normalise(type=bfloat16)")}});
+  const std::string message =
+      message_of(ErrorCode::invalid_argument, [&] { static_cast<void>(both.open()); });
+  EXPECT_NE(message.find("bfloat16 numbers"), std::string::npos) << message;
+}
+
+TEST(PipelineValue, FindsThePlaceOfItsCache) {
+  const Table table;
+  const Pipeline rows = Pipeline("csv", table.path()).set("test_fraction", "0").shuffle("none");
+  const Pipeline slow = rows.map([](Example one, const Draw&) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(2);
+    while (std::chrono::steady_clock::now() < end) one.data = one.data.abs();
+    return one;
+  });
+  const auto with_cache = slow.set("cache", "auto").open();
+  EXPECT_TRUE(with_cache.train->cache_use().has_value());
+  EXPECT_TRUE(with_cache.train->get(3).data.equal(slow.open().train->get(3).data));
+  EXPECT_FALSE(slow.open().train->cache_use().has_value());
+  EXPECT_FALSE(slow.set("cache", "auto").set("cache_bytes", "0").open().train->cache_use());
+  const std::string message = message_of(ErrorCode::invalid_argument, [&] {
+    static_cast<void>(slow.cache().set("cache", "auto").open());
+  });
+  EXPECT_NE(message.find("has a stage cache"), std::string::npos) << message;
+}
+
+// Hosts of a job may have their caches at different places.
+TEST(PipelineValue, ThePlaceOfACacheNeedNotBeAgreedUpon) {
+  const auto agreed = [](const std::string& stages) {
+    return keys_to_agree(load_options(
+        "", {"data.name=cifar", "data.path=x", "data.stages=" + stages, "model.name=mlp"}));
+  };
+  const Json plain = agreed("decode | flip | normalise");
+  EXPECT_EQ(agreed("decode | cache | flip | normalise"), plain);
+  EXPECT_EQ(agreed("decode | cache(disk) | flip | normalise"), plain);
+  EXPECT_NE(agreed("decode | normalise"), plain);
 }
 
 TEST(PipelineValue, ZipsAndMixesOthers) {

@@ -90,6 +90,25 @@ train: {{epochs: 6, dtype: float64}}
                 self.assert_close(other["loss_history"], one["loss_history"], 1e-9)
                 self.assertAlmostEqual(other["eval"]["loss"], one["eval"]["loss"], places=9)
 
+    def test_rows_of_bfloat16_are_used_as_the_type_of_the_training(self):
+        stages = "data.stages=decode | resize(16:16) | normalise(0.5, 0.25{})"
+        words = ["--set", "train.dtype=bfloat16", "--set", "train.epochs=2"]
+        wide = self.fit(*words, "--set", stages.format(""), name="wide")
+        rows = self.fit(*words, "--set", stages.format(", type=bfloat16"), name="rows")
+        two = self.fit(*words, "--set", stages.format(", type=bfloat16"), "--workers", "2",
+                       name="two")
+        # The same numbers are rounded in the row or in the loader.
+        self.assertEqual(rows["loss_history"], wide["loss_history"])
+        self.assertEqual(rows["eval"], wide["eval"])
+        self.assertEqual(len(two["loss_history"]), len(rows["loss_history"]))
+        size = 3 * 16 * 16 * 2
+        stage, = [stage for stage in rows["input"]["stages"] if stage["name"] == "normalise"]
+        self.assertEqual(stage["bytes"], stage["samples"] * size)
+        # A training in float32 gets the same numbers, which it widens.
+        exact = self.fit("--set", "train.dtype=float32", "--set", "train.epochs=2", "--set",
+                         stages.format(", type=bfloat16"), name="exact")
+        self.assert_close(exact["loss_history"], wide["loss_history"], 0.1)
+
     def test_a_cache_changes_nothing_and_is_used(self):
         resized = "decode | resize(24:24) | {}random_crop(16) | flip | normalise(0.5, 0.25)"
         plain = self.fit("--set", "data.stages=" + resized.format(""), name="plain")
@@ -108,6 +127,22 @@ train: {{epochs: 6, dtype: float64}}
                 stages = {stage["name"]: stage for stage in other["input"]["stages"]}
                 self.assertGreater(stages["cache"]["samples"], 0)
         self.assertEqual(len(list((self.folder / "cache").glob("*.cache"))), 1)
+
+    def test_a_cache_of_tensors_changes_nothing_and_is_used(self):
+        stages = "decode | resize(16:16) | normalise(0.5, 0.25{}){} | erase | mixup(0.4)"
+        for kind in ("", ", type=bfloat16"):
+            plain = self.fit("--set", "data.stages=" + stages.format(kind, ""),
+                             name=f"plain{len(kind)}")
+            for run, place in enumerate(("memory", "disk", "disk")):
+                with self.subTest(kind=kind, run=run, place=place):
+                    cached = self.fit("--set", "data.stages=" +
+                                      stages.format(kind, f" | cache({place})"), "--workers", "2",
+                                      "--set", f"data.cache_dir={self.folder / 'cache'}",
+                                      name=f"{run}{place}{len(kind)}")
+                    self.assert_close(cached["loss_history"], plain["loss_history"], 1e-9)
+                    self.assertEqual(cached["input"]["cache"]["samples"], 72)
+        # Two caches of images of float32 and bfloat16.
+        self.assertEqual(len(list((self.folder / "cache").glob("*.cache"))), 2)
 
     def test_the_report_counts_bytes_and_what_a_cache_has(self):
         # Without threads no batch is loaded ahead, so the numbers are those of the steps.
@@ -185,6 +220,63 @@ train: {{epochs: 6, dtype: float64}}
         self.assert_refused([TRIREME, "train", self.config, "--set", stages, "--set",
                              "data.memory_bytes=1MB", "--set", "data.cache_bytes=2MB"], 2,
                             "data.cache_bytes", "data.memory_bytes")
+
+    def test_the_place_of_a_cache_is_chosen_before_the_run(self):
+        # The images are scaled twice, which costs more than all that comes behind.
+        stages = "decode | resize(400:400) | resize(16:16) | random_crop(12) | normalise"
+        words = ["--set", f"data.stages={stages}", "--set", "train.epochs=3"]
+        plain = self.fit(*words, name="plain")
+        for name, more in {"two": ["--workers", "2"],
+                           "mirrored": ["--set", "strategy.name=mirrored", "--set",
+                                        "strategy.replicas=2"]}.items():
+            with self.subTest(name=name):
+                report = self.folder / f"{name}.json"
+                code, out, err = self.run_to_end(
+                    TRIREME, "train", self.config, *words, "--set", "data.cache=auto", *more,
+                    "--report", report, "--set", f"run.dir={self.folder / name}")
+                self.assertEqual(code, 0, out + err)
+                line, = re.findall(r"input: a cache behind resize saves .*", err)
+                frozen = re.search(r'data.cache=stages data.stages="(.*)"$', line).group(1)
+                self.assertEqual(frozen, stages.replace(" | random", " | cache | random"))
+                found = json.loads(report.read_text())
+                self.assert_close(found["loss_history"], plain["loss_history"], 1e-9)
+                # One process has a cache for each part, and workers share one for both.
+                self.assertEqual((found["input"]["cache"]["place"],
+                                  found["input"]["cache"]["samples"]),
+                                 ("memory", 72 if name == "two" else 54))
+        # A run may continue with another place, or with none.
+        rest = self.fit("--set", f"data.stages={stages}", "--set", "train.epochs=4", "--set",
+                        f"run.dir={self.folder / 'two'}", name="rest")
+        self.assertGreater(rest["resumed_from_step"], 0)
+        none = self.run_to_end(TRIREME, "bench", "input", self.config, "--seconds", "1", "--set",
+                               "data.stages=decode | resize(400:400) | normalise", "--set",
+                               "data.cache=auto", "--set", "data.cache_bytes=0")
+        self.assertEqual(none[0], 0, none[2])
+        self.assertIn("input: no cache", none[2])
+
+    def test_a_choice_of_the_cache_that_cannot_be_made_is_refused(self):
+        auto = "data.cache=auto"
+        self.refused(auto, "data.stages=decode | resize(8:8) | cache | normalise",
+                     parts=["data.stages has a stage cache", "one of the two"])
+        self.refused("data.cache=always", parts=["always", "stages", "auto"])
+        mixture = self.folder / "mixture.yaml"
+        mixture.write_text(f"""
+model: {{name: mlp}}
+data:
+  name: mixture
+  cache: auto
+  sources: [{{name: image_folder, path: {self.images}}}]
+  stages: [decode, resize: "8:8", normalise]
+""")
+        self.assert_refused([TRIREME, "train", mixture], 2, "data.cache is auto", "mixture",
+                            "the stage cache")
+        run = self.folder / "launched"
+        self.assert_refused([TRIREME, "train", self.config, "--set", auto, "--set",
+                             f"run.dir={run}"], 2, "data.cache is auto", "trireme bench input",
+                            env=environment(RANK="0", WORLD_SIZE="1", LOCAL_RANK="0",
+                                            LOCAL_WORLD_SIZE="1", MASTER_ADDR="127.0.0.1",
+                                            MASTER_PORT="29999"))
+        self.assertFalse(run.exists())
 
     @unittest.skipUnless(shutil.which("mpirun"), "there is no mpirun")
     def test_workers_of_another_launcher_share_a_cache(self):
@@ -441,6 +533,8 @@ train: {{steps: 8, dtype: float64}}
     def test_wrong_stages_are_refused_before_a_process_starts(self):
         self.refused("data.stages=decode | fliip", parts=["fliip", "flip"])
         self.refused("data.stages=flip", parts=["decode | flip"])
+        self.refused("data.stages=decode | resize(8:8) | normalise(type=fp8)",
+                     parts=["fp8", "float32 or bfloat16"])
         self.refused("data.stages=decode | flip | cache | normalise", parts=["random"])
         self.refused("data.stages=decode | normalise | map(unknown)", parts=["unknown"])
         self.refused("data.path=/nowhere", parts=["/nowhere"])

@@ -7,6 +7,7 @@
 #include <trireme/base/unix_time.h>
 #include <trireme/checkpoint/folder.h>
 #include <trireme/checkpoint/folder_lock.h>
+#include <trireme/cli/cache_by_worker.h>
 #include <trireme/cli/commands.h>
 #include <trireme/cli/config_keys.h>
 #include <trireme/cli/expect_run.h>
@@ -277,6 +278,8 @@ int train(TrainArguments arguments) {
     else
       prepare_folders(arguments, config, launched);
   }
+  if (const int code = place_cache_by_worker(config, arguments.quiet); code != kExitOk)
+    return code;
   if (expects) return run_and_judge(arguments, config, strategy);
   const bool has_roles = arguments.chief || arguments.evaluator;
   if (!launched && (workers > 1 || arguments.node.nodes > 1 || elastic || has_roles))

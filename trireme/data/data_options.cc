@@ -66,6 +66,14 @@ config::Rows rows_of(const DataOptions*) {
                                "ones.",
                     .only_for = only_kinds_with("data.test_stages"),
                     .joins = " | "}),
+       config::row(&O::cache,
+                   {.name = "data.cache",
+                    .meaning = "stages: samples are kept where data.stages has the stage cache, "
+                               "if it has one; auto: where memory for it saves most, which a few "
+                               "samples show before the run starts (docs/input.md).",
+                    .choices = config::one_of({"stages", "auto"}),
+                    .only_for = only_kinds_with("data.cache"),
+                    .agreed = false}),
        config::row(&O::inputs,
                    {.name = "data.inputs",
                     .meaning = "The fields of a record that the model gets, with commas between "

@@ -27,6 +27,7 @@ struct DataOptions {
   std::string test_path;               // The test part; empty: a part is held out.
   std::string stages;                  // See pipeline/stage.h.
   std::string test_stages;             // Empty: `stages` without the random ones.
+  std::string cache = "stages";        // stages, auto: see run/cache_choice.h.
   std::string inputs, target;          // Names of fields; empty: by the rules of FieldChoice.
   std::string on_bad_record = "stop";  // stop, skip
   int64_t bad_records = 100;           // The most that a process skips.

@@ -5,6 +5,7 @@
 #include <trireme/plan/data_plan.h>
 #include <trireme/plan/mixture.h>
 #include <trireme/plan/split.h>
+#include <trireme/plan/tensor_spec.h>
 #include <any>
 #include <cstdint>
 #include <memory>
@@ -26,6 +27,8 @@ struct InputSpec {
   // Batches are padded, so that their samples are as long as the longest one, or longer. `shape`
   // has the longest of all.
   bool is_ragged = false;
+  // The type in which stages give numbers: float32 or bfloat16. A loader makes its own of it.
+  plan::DType type = plan::DType::float32;
 };
 
 struct Dataset {

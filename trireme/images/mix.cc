@@ -71,7 +71,11 @@ void mix_samples(at::Tensor& batch, const Mix& mix) {
   const at::NoGradGuard no_grad;
   if (!mix.box) {
     for_neighbours(batch, [&](const at::Tensor& sample, const at::Tensor& neighbour) {
-      sample.mul_(mix.lambda).add_(neighbour, 1 - mix.lambda);
+      if (batch.element_size() > 2)
+        sample.mul_(mix.lambda).add_(neighbour, 1 - mix.lambda);
+      else  // The sum of numbers of 16 bits is rounded once.
+        sample.copy_(
+            sample.to(at::kFloat).mul_(mix.lambda).add_(neighbour.to(at::kFloat), 1 - mix.lambda));
     });
     return;
   }

@@ -22,8 +22,9 @@ Mix draw_mixup(double alpha, Random& random);
 Mix draw_cutmix(double alpha, Size of_image, Random& random);
 
 // Mixes a batch of floating-point samples [n, ...] in place; for CutMix [n, channels, height,
-// width], in any layout of memory. Needs the memory of one more sample.
-// Throws Error(invalid_argument) for another dtype or form, before anything is changed.
+// width], in any layout of memory. Needs the memory of one more sample. Numbers of 16 bits are
+// mixed as float32 and rounded once. Throws Error(invalid_argument) for another dtype or form,
+// before anything is changed.
 void mix_samples(at::Tensor& batch, const Mix& mix);
 
 // The targets of the mixed batch as float weights [n, classes]. `targets` are classes [n] (int64)

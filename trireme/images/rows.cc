@@ -140,13 +140,14 @@ TRIREME_INLINE void write_rows(const Image& image, const RowOptions& options, co
                       options.flip_horizontally, scale, out + y * width * channels);
 }
 
-TRIREME_CLONES void write_planes(const Planes& planes, const RowOptions& options,
-                                 const Scale& scale, float* out) {
+template <typename Number>
+TRIREME_INLINE void write_planes(const Planes& planes, const RowOptions& options,
+                                 const Scale& scale, Number* out) {
   alignas(64) uint8_t turned[kPart];
   const auto [pixels, channels, height, width] = planes;
   for (int64_t c = 0; c < channels; ++c) {
     const uint8_t* const from = pixels + c * height * width;
-    float* const to = out + c * height * width;
+    Number* const to = out + c * height * width;
     for_pieces(
         height, width, options,
         [&](int64_t begin, int64_t count, int64_t mirrored, int64_t at)
@@ -165,6 +166,14 @@ TRIREME_CLONES void write_floats(const Image& image, const RowOptions& options, 
 TRIREME_CLONES void write_bfloats(const Image& image, const RowOptions& options,
                                   const Scale& scale, uint16_t* out) {
   write_rows(image, options, scale, out);
+}
+TRIREME_CLONES void write_float_planes(const Planes& planes, const RowOptions& options,
+                                       const Scale& scale, float* out) {
+  write_planes(planes, options, scale, out);
+}
+TRIREME_CLONES void write_bfloat_planes(const Planes& planes, const RowOptions& options,
+                                        const Scale& scale, uint16_t* out) {
+  write_planes(planes, options, scale, out);
 }
 
 template <typename Number>
@@ -215,8 +224,19 @@ void write_row(const Image& image, const RowOptions& options, uint16_t* out) {
 }
 
 void write_row(const Planes& planes, const RowOptions& options, float* out) {
-  write_planes(planes, options,
-               checked_scale(planes.channels, {planes.height, planes.width}, options), out);
+  write_float_planes(planes, options,
+                     checked_scale(planes.channels, {planes.height, planes.width}, options), out);
+}
+
+void write_row(const Planes& planes, const RowOptions& options, uint16_t* out) {
+  write_bfloat_planes(planes, options,
+                      checked_scale(planes.channels, {planes.height, planes.width}, options), out);
+}
+
+uint16_t bfloat16_of(float number) {
+  uint16_t rounded = 0;
+  store(number, &rounded);
+  return rounded;
 }
 
 }  // namespace trireme::images

@@ -3,6 +3,7 @@
 #include <trireme/images/image.h>
 #include <trireme/images/regions.h>
 #include <array>
+#include <cstdint>
 #include <optional>
 
 namespace trireme::images {
@@ -31,5 +32,8 @@ void write_row(const Image& image, const RowOptions& options, float* out);
 void write_row(const Image& image, const RowOptions& options, uint16_t* out_bfloat16);
 // The same bits for planes, which stay planes: without channels_last and erase.
 void write_row(const Planes& planes, const RowOptions& options, float* out);
+void write_row(const Planes& planes, const RowOptions& options, uint16_t* out_bfloat16);
+// The bits of a finite number as a bfloat16 of such a row.
+uint16_t bfloat16_of(float number);
 
 }  // namespace trireme::images

@@ -4,6 +4,7 @@
 #include <trireme/config/print.h>
 #include <trireme/config/registration.h>
 #include <trireme/config/row.h>
+#include <trireme/data/pipeline/stage.h>
 #include <trireme/run/config.h>
 #include <trireme/run/model_library.h>
 #include <algorithm>
@@ -157,6 +158,11 @@ Json keys_to_agree(const Config& config) {
   Json keys = Json::object();
   for (auto& [key, value] : config::agreed_values(table_of_config(), &config))
     if (table_of_config().find(key)) keys[key] = std::move(value);
+  // Each host may have its cache at another place.
+  for (const char* const key : {"data.stages", "data.test_stages"})
+    if (keys.contains(key))
+      keys[key] = describe(
+          data::without_cache(data::parse_stages(key, keys[key].get_ref<const std::string&>())));
   return keys;
 }
 

@@ -8,9 +8,12 @@
 #include <trireme/base/error.h>
 #include <trireme/base/hash.h>
 #include <trireme/base/json.h>
+#include <trireme/base/log.h>
+#include <trireme/comm/dtype.h>
 #include <trireme/data/data_kinds.h>
 #include <trireme/data/pipeline/stage.h>
 #include <trireme/data/source_makers.h>
+#include <trireme/run/cache_choice.h>
 #include <trireme/run/data_service.h>
 #include <trireme/run/dataset.h>
 #include <trireme/train/generation.h>
@@ -142,15 +145,17 @@ Pipeline::Opened Pipeline::open(uint64_t seed) const {
   const auto kind = data::find_kind(values_.at("name"));
   // The rules of a configuration ask for a model that takes the samples.
   if (kind->has_tokens) settings.emplace_back("model.name=gpt");
-  const Config config = load_config({{}, settings});
+  Config config = load_config({{}, settings});
+  if (const std::string line = place_cache(config); !line.empty()) log_info("{}", line);
   const data::Dataset data = kind->read(config.data);
   use_data_service(config);
   data::Sources sources = data::make_sources(kind->name, data);
   TrainerOptions batches = config.trainer;
   batches.shuffle = order_of(config, data);
   batches.input_bytes = config.data.memory_bytes;
-  return {std::move(sources.train), std::move(sources.test),
-          loader_options_of(batches, batches.batch), data.input};
+  LoaderOptions options = loader_options_of(batches, batches.batch);
+  options.dtype = to_torch(data.input.type);
+  return {std::move(sources.train), std::move(sources.test), options, data.input};
 }
 
 }  // namespace trireme

@@ -6,6 +6,7 @@
 
 #include <trireme/base/error.h>
 #include <trireme/base/files.h>
+#include <trireme/base/log.h>
 #include <trireme/data/data_kinds.h>
 #include <trireme/data/kinds/mixture_set.h>
 #include <trireme/data/kinds/record_set.h>
@@ -15,6 +16,7 @@
 #include <trireme/parallel/load_weights.h>
 #include <trireme/parallel/optimizer.h>
 #include <trireme/parallel/servers/tables/model_tables.h>
+#include <trireme/run/cache_choice.h>
 #include <trireme/run/data_service.h>
 #include <trireme/run/dataset.h>
 #include <trireme/run/input_plan.h>
@@ -158,8 +160,10 @@ OptimizerFactory make_optimizer(const OptimizerOptions& o) {
               "sgd, adam, adamw, rmsprop, adagrad, lars or lamb");
 }
 
-Training training_of(const Config& config) {
-  check(config);
+Training training_of(const Config& given) {
+  check(given);
+  Config config = given;
+  if (const std::string line = place_cache(config); !line.empty()) log_info("{}", line);
   Training training{.options = config.trainer};
   TrainerOptions& options = training.options;
   options.input_bytes = config.data.memory_bytes;

@@ -9,6 +9,7 @@
 #include <trireme/data/loader.h>
 #include <trireme/data/source_makers.h>
 #include <trireme/monitor/text.h>
+#include <trireme/run/cache_choice.h>
 #include <trireme/run/config.h>
 #include <trireme/run/data_service.h>
 #include <trireme/run/dataset.h>
@@ -120,8 +121,10 @@ void print_input(const Json& figures) {
 }  // namespace
 
 int bench_input(const InputArguments& arguments) {
-  const Config config = load_config(arguments.source);
+  Config config = load_config(arguments.source);
   check(config);
+  if (const std::string line = place_cache(config); !line.empty())
+    fmt::print(stderr, "{}\n", line);
   const Dataset data = read_data(config);
   use_data_service(config);
   const data::Sources sources = data::make_sources(config.data.name, data);

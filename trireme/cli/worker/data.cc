@@ -10,6 +10,7 @@
 #include <trireme/data/service/addresses.h>
 #include <trireme/data/service/host_server.h>
 #include <trireme/data/service/served_parts.h>
+#include <trireme/run/cache_choice.h>
 #include <trireme/run/data_service.h>
 #include <trireme/run/dataset.h>
 #include <trireme/train/stop_signal.h>
@@ -52,7 +53,9 @@ void print_use(const data::ServiceUse& use, bool json, bool quiet) {
 
 int serve_data(const ServeArguments& arguments) {
   const StopSignal until_the_end;
-  const Config config = load_config(arguments.source);
+  Config config = load_config(arguments.source);
+  if (const std::string line = place_cache(config); !line.empty() && !arguments.quiet)
+    fmt::print(stderr, "{}\n", line);
   data::SampleServerOptions options = server_options(config);
   options.listen = net::parse_endpoint(arguments.listen);
   options.token = data_token();
@@ -96,6 +99,13 @@ int serve_host(const ConfigSource& source) {
   return kExitOk;
 }
 
+// For the launcher, which has no torch.
+int choose_cache_of(const ConfigSource& source) {
+  const CacheChoice choice = choose_cache(load_config(source));
+  print_json_line({{"stages", choice.stages}, {"line", choice.line}});
+  return kExitOk;
+}
+
 }  // namespace
 
 void add_worker_data(Command app) {
@@ -107,6 +117,10 @@ void add_worker_data(Command app) {
   Command host = app.subcommand("data-host", "Make the samples of this host's processes");
   host.repeated("--set", source->set);
   host.action([source] { return serve_host(*source); });
+  auto of_choice = std::make_shared<ConfigSource>();
+  Command cache = app.subcommand("data-cache", "Choose the place of a cache by a few samples");
+  cache.repeated("--set", of_choice->set);
+  cache.action([of_choice] { return choose_cache_of(*of_choice); });
 }
 
 }  // namespace trireme::cli

@@ -68,6 +68,11 @@ void check_mixture_set(const DataOptions& options) {
     with_source(source.name, [&] {
       if (const auto kind = find_kind(source.options.name); kind->check)
         kind->check(source.options);
+      if (source.options.cache == "auto")
+        throw Error(ErrorCode::unsupported, "data",
+                    "data.cache is auto, which chooses for one data set, and each source of a "
+                    "mixture has a cache of its own",
+                    "data.cache=stages, and the stage cache");
       // A mixture asks its sources for one sample after the other.
       if (!service_addresses(source.options.service).empty())
         throw Error(ErrorCode::unsupported, "data",
@@ -79,7 +84,11 @@ void check_mixture_set(const DataOptions& options) {
 
 std::string form_of(const Dataset& data) {
   return fmt::format(
-      "{} [{}]{}{} with {}", data.has_tokens ? "tokens" : "numbers",
+      "{} [{}]{}{} with {}",
+      data.has_tokens ? std::string("tokens")
+      : data.input.type == plan::DType::float32
+          ? std::string("numbers")
+          : fmt::format("{} numbers", plan::to_string(data.input.type)),
       data.input.is_ragged ? std::string("of any length")
                            : fmt::format("{}", fmt::join(data.input.shape, ", ")),
       data.input.categories > 0 ? fmt::format(" and {} categories", data.input.categories) : "",

@@ -24,10 +24,11 @@ namespace {
 constexpr std::string_view kHidden[] = {"lines", "idx", "text"};
 // Keys of all kinds of records, and those that set an option of a format.
 constexpr std::string_view kCommonKeys[] = {
-    "data.test_path",       "data.stages",        "data.test_stages",     "data.inputs",
-    "data.target",          "data.on_bad_record", "data.bad_records",     "data.cache_bytes",
-    "data.cache_dir",       "data.classes",       "data.split_seed",      "data.service",
-    "data.service_timeout", "data.service_bytes", "data.service_threads", "data.max_ratio"};
+    "data.test_path",   "data.stages",          "data.test_stages",   "data.inputs",
+    "data.target",      "data.on_bad_record",   "data.bad_records",   "data.cache",
+    "data.cache_bytes", "data.cache_dir",       "data.classes",       "data.split_seed",
+    "data.service",     "data.service_timeout", "data.service_bytes", "data.service_threads",
+    "data.max_ratio"};
 constexpr std::pair<std::string_view, std::string_view> kOptionKeys[] = {
     {"delimiter", "data.delimiter"},   {"header", "data.header"},
     {"skip_lines", "data.skip_lines"}, {"comment", "data.comment"},
@@ -389,6 +390,16 @@ void refuse_mixed_tokens(const Stages& stages) {
                   "data.stages without it");
 }
 
+void check_cache(const DataOptions& options) {
+  if (options.cache != "auto") return;
+  for (const auto& [key, text] :
+       {std::pair{"data.stages", options.stages}, {"data.test_stages", options.test_stages}})
+    if (find_stage(parse_stages(key, text), "cache"))
+      throw Error(ErrorCode::invalid_argument, "data",
+                  fmt::format("data.cache is auto, and {} has a stage cache", key),
+                  "one of the two");
+}
+
 void check_record_set(const DataOptions& options) {
   if (options.name == kIdx)
     check_idx_files(options);
@@ -399,6 +410,7 @@ void check_record_set(const DataOptions& options) {
         fmt::format("data.path: {}", records::find_format(options.name).path));
   parse_stages("data.stages", options.stages);
   parse_stages("data.test_stages", options.test_stages);
+  check_cache(options);
   service_addresses(options.service);
   if (options.memory_bytes >= 0 && options.cache_bytes > options.memory_bytes &&
       keeps_in_memory(options))
@@ -484,6 +496,7 @@ Dataset read_parts(const DataOptions& options, SharedReader train_part, SharedRe
                                                skips_bad_records(options), parts.image_bytes),
                               parts.train_stages),
                 parts.classes};
+  data.input.type = type_of_samples(parts.train_stages);
   data.input.is_packed = parts.train_plan.packing != nullptr;
   data.input.is_ragged = parts.is_padded && !fields.shape && fields.image.empty();
   data.has_tokens = !fields.tokens.empty();

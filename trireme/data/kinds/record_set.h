@@ -67,6 +67,8 @@ void refuse_mixed_tests(const Stages& stages);
 // The same for samples that are tokens.
 void refuse_mixed_tokens(const Stages& stages);
 
+// Throws Error(invalid_argument) if data.cache and a stage both say where samples are kept.
+void check_cache(const DataOptions& options);
 // Checks the keys of stages, before any file is read.
 void check_record_set(const DataOptions& options);
 Dataset read_record_set(const DataOptions& options);

@@ -152,6 +152,7 @@ class ZipReader : public records::Reader {
 void check_zip_set(const DataOptions& options) {
   parse_stages("data.stages", options.stages);
   parse_stages("data.test_stages", options.test_stages);
+  check_cache(options);
   for (const SourceOptions& source : sources_of(options))
     with_source(source.name, [&] {
       const DataOptions& own = source.options;
@@ -162,6 +163,7 @@ void check_zip_set(const DataOptions& options) {
       for (const auto& [key, value, shared] :
            {std::tuple{"stages", own.stages, options.stages},
             std::tuple{"test_stages", own.test_stages, options.test_stages},
+            std::tuple{"cache", own.cache, options.cache},
             std::tuple{"inputs", own.inputs, options.inputs},
             std::tuple{"target", own.target, options.target}})
         if (value != shared)

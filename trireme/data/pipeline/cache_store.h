@@ -1,5 +1,5 @@
-// Keeps the images that the first stages of a pipeline have made, for later epochs, for all
-// processes of a host and, on a disk, for later jobs.
+// Keeps what the first stages of a pipeline have made, for later epochs, for all processes of a
+// host and, on a disk, for later jobs.
 //
 // Samples are added one by one until the space is used up. What does not fit stays out: under a
 // random order, throwing out older samples would lose as many hits as it gains. A process that is
@@ -19,7 +19,8 @@
 
 namespace trireme::data {
 
-// An image and the bytes of its target.
+// An image and the bytes of its target. Tensors (kept_tensors.h) are an image of one row and one
+// channel, without a target.
 struct CachedSample {
   int64_t height = 0, width = 0, channels = 0;
   std::span<const std::byte> pixels, target;

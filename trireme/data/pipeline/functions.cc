@@ -1,5 +1,6 @@
 #include <ATen/core/Tensor.h>
 
+#include <fmt/format.h>
 #include <trireme/config/registry.h>
 #include <trireme/data/pipeline/functions.h>
 #include <utility>
@@ -7,27 +8,57 @@
 namespace trireme {
 namespace {
 
-config::Registry<MapFunction>& map_functions() {
-  static config::Registry<MapFunction> functions("function for the stage map");
+template <typename Function>
+struct Versioned {
+  Function function;
+  std::string version;
+  explicit operator bool() const { return static_cast<bool>(function); }
+};
+
+config::Registry<Versioned<MapFunction>>& map_functions() {
+  static config::Registry<Versioned<MapFunction>> functions("function for the stage map");
   return functions;
 }
 
-config::Registry<FilterFunction>& filter_functions() {
-  static config::Registry<FilterFunction> functions("function for the stage filter");
+config::Registry<Versioned<FilterFunction>>& filter_functions() {
+  static config::Registry<Versioned<FilterFunction>> functions("function for the stage filter");
   return functions;
 }
 
 }  // namespace
 
-void register_map(const std::string& name, MapFunction function) {
-  map_functions().add(name, std::move(function));
+void register_map(const std::string& name, MapFunction function, const std::string& version) {
+  map_functions().add(name, {std::move(function), version});
 }
 
-void register_filter(const std::string& name, FilterFunction function) {
-  filter_functions().add(name, std::move(function));
+void register_filter(const std::string& name, FilterFunction function,
+                     const std::string& version) {
+  filter_functions().add(name, {std::move(function), version});
 }
 
-MapFunction data::find_map(const std::string& name) { return map_functions().find(name); }
-FilterFunction data::find_filter(const std::string& name) { return filter_functions().find(name); }
+namespace data {
 
+MapFunction find_map(const std::string& name) { return map_functions().find(name).function; }
+FilterFunction find_filter(const std::string& name) {
+  return filter_functions().find(name).function;
+}
+
+FunctionVersions versions_of_functions(const Stages& stages) {
+  FunctionVersions all;
+  for (const Stage& stage : stages) {
+    const std::string_view name = stage.form->name;
+    std::string version;
+    if (name == "map" || name == "random_map")
+      version = map_functions().find(stage.word("function")).version;
+    else if (name == "filter")
+      version = filter_functions().find(stage.word("function")).version;
+    else
+      continue;
+    if (version.empty()) all.without_version = stage.describe();
+    all.text += fmt::format("{} {}\n", version.size(), version);
+  }
+  return all;
+}
+
+}  // namespace data
 }  // namespace trireme

@@ -1,6 +1,7 @@
 // Functions of a programme's own that stages call by name.
 #pragma once
 #include <trireme/data/batch.h>
+#include <trireme/data/pipeline/stage.h>
 #include <trireme/data/source.h>
 #include <functional>
 #include <string>
@@ -15,15 +16,24 @@ using MapFunction = std::function<Example(Example, const Draw&)>;
 using FilterFunction = std::function<bool(const Example&)>;
 
 // Adds a function for the stages map(`name`) and random_map(`name`), on every rank, before the
-// configuration is read. Throws Error(invalid_argument) if the name is taken.
-void register_map(const std::string& name, MapFunction function);
+// configuration is read. `version` is any text that changes when the function gives other results:
+// by it a cache on a disk knows the samples of an older function. Without it, the function may
+// only stand in front of a cache in memory. Throws Error(invalid_argument) if the name is taken.
+void register_map(const std::string& name, MapFunction function, const std::string& version = "");
 // The same for the stage filter(`name`).
-void register_filter(const std::string& name, FilterFunction function);
+void register_filter(const std::string& name, FilterFunction function,
+                     const std::string& version = "");
 
 namespace data {
 // Throw Error(invalid_argument) that lists the known names.
 MapFunction find_map(const std::string& name);
 FilterFunction find_filter(const std::string& name);
+// The versions of the functions that stages call.
+struct FunctionVersions {
+  std::string text;             // Differs if one of them does.
+  std::string without_version;  // A stage whose function has none; empty: all have one.
+};
+FunctionVersions versions_of_functions(const Stages& stages);
 }  // namespace data
 
 }  // namespace trireme

@@ -218,19 +218,7 @@ class PipelineSource : public Source {
       sample.draw = draws.at(i);
       if (seed) sample.draw.seed = *seed;
       StageTimer timer(is_measured());
-      bool is_kept = is_made(sample, timer);
-      if (is_kept) {
-        BatchRows row(1);
-        begin_row(row, sample);
-        program_.write_row(sample, row.data_row(), timer);
-        program_.write_target(sample, row.target_row());
-        check_label(sample, row.target_row());
-        row.end_row();
-        const Example one = row.finish();
-        sample.example = {one.data[0], one.target[0]};
-        is_kept = program_.run_tensor_steps(sample, timer);
-      }
-      if (is_kept) {
+      if (has_tensors(sample, timer) && program_.run_tensor_steps(sample, timer)) {
         examples.push_back(std::move(sample.example));
         indices.push_back(draws.indices[i]);
       } else {
@@ -242,10 +230,30 @@ class PipelineSource : public Source {
                   : stack_examples(examples, indices);
   }
 
+  // Gives the sample its tensors, up to a cache of tensors. False: it is left out.
+  bool has_tensors(Sample& sample, StageTimer& timer) const {
+    const int64_t record = record_of(sample.draw.index);
+    if (program_.caches_tensors())
+      if (const std::optional<bool> is_kept = cache_->restore_tensors(record, sample)) {
+        timer.spent_in(program_.caching(),
+                       [&] { return *is_kept ? trireme::bytes_of(sample.example) : 0; });
+        return *is_kept;
+      }
+    if (!is_made(sample, timer)) return false;
+    program_.make_tensors(sample, timer);
+    check_label(sample, sample.example.target.const_data_ptr());
+    if (!program_.caches_tensors()) return true;
+    const bool is_kept = program_.run_steps_to_cache(sample, timer);
+    cache_->keep_tensors(record, sample, is_kept);
+    return is_kept;
+  }
+
   bool pads() const { return padding_ && !options_.keeps_lengths; }
 
   // Samples that functions see, or that get another length, are tensors by themselves first.
-  bool goes_alone() const { return program_.has_tensor_steps() || pads(); }
+  bool goes_alone() const {
+    return program_.has_tensor_steps() || program_.caches_tensors() || pads();
+  }
 
   std::optional<PadOptions> padding_of_targets() const {
     std::optional<PadOptions> padding = program_.padding();
@@ -256,15 +264,16 @@ class PipelineSource : public Source {
   // Reads the record and makes its image. False: it cannot be read, and is left out.
   bool is_made(Sample& sample, StageTimer& timer) const {
     const int64_t record = record_of(sample.draw.index);
+    const bool caches_images = cache_ && !program_.caches_tensors();
     try {
-      if (cache_ && cache_->restore(record, sample)) {
+      if (caches_images && cache_->restore(record, sample)) {
         timer.spent_in(program_.caching(), [&] { return sample.bytes_of_image(); });
       } else {
         reader_->read(record, sample.record);
         program_.check_record(sample.record);
         timer.spent_in(program_.reading(), [&] { return sample.bytes_of_record(); });
         program_.make_image(sample, timer);
-        if (cache_) cache_->keep(record, sample);
+        if (caches_images) cache_->keep(record, sample);
       }
       program_.finish_image(sample, timer);
       return true;

@@ -1,4 +1,5 @@
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
 
 #include <fmt/format.h>
 
@@ -25,6 +26,8 @@ uint64_t key_of(std::string_view name, int64_t occurrence) {
 [[noreturn]] void refuse_program(const std::string& what, const std::string& remedy) {
   throw Error(ErrorCode::invalid_argument, "data", what, remedy);
 }
+
+constexpr uint64_t kOfCache = 0x6361636865;  // Instead of the seed of a run.
 
 // The planes of a field of bytes, for stages that take a row of numbers from it as it is.
 images::Planes planes_of(const records::Field& field) {
@@ -63,10 +66,7 @@ Program::Program(const Stages& stages, FieldChoice fields, int64_t image_bytes)
     const uint64_t key = key_of(form.name, seen[form.name]++);
     const std::string name(form.name);
     if (form.name == "cache") {
-      if (cached_) refuse_program("data.stages has two caches", "one of them");
-      cached_.emplace(stages.begin(), stages.begin() + static_cast<std::ptrdiff_t>(i));
-      first_behind_cache_ = image_steps_.size();
-      caching_ = add_meter(name);
+      add_cache(stages, i);
     } else if (form.kind == StageKind::pad) {
       padding_ = pad_options_of(stage);
     } else if (form.kind == StageKind::mix) {
@@ -79,6 +79,7 @@ Program::Program(const Stages& stages, FieldChoice fields, int64_t image_bytes)
             fmt::format("normalise has {} means and {} deviations", mean.size(), std.size()),
             "as many of both, or one for all");
       is_normalised_ = true;
+      if (stage.word("type") == "bfloat16") number_type_ = at::kBFloat16;
       for (size_t channel = 0; channel < row_form_.mean.size(); ++channel) {
         row_form_.mean[channel] = static_cast<float>(mean[std::min(channel, mean.size() - 1)]);
         row_form_.std[channel] = static_cast<float>(std[std::min(channel, std.size() - 1)]);
@@ -101,7 +102,7 @@ Program::Program(const Stages& stages, FieldChoice fields, int64_t image_bytes)
       }
       StageMeter* const meter = add_meter(std::move(step_name));
       image_steps_.push_back({std::move(step), step_key, meter});
-    } else if (form.name == "erase" && tensor_steps_.empty() && !erase_) {
+    } else if (form.name == "erase" && tensor_steps_.empty() && !erase_ && !caches_tensors_) {
       erase_ = erase_options_of(stage);
       erase_key_ = key;
     } else {
@@ -114,6 +115,18 @@ Program::Program(const Stages& stages, FieldChoice fields, int64_t image_bytes)
     refuse_program(
         fmt::format("the field {} is a file in itself, and no stage decodes it", fields_.image),
         "data.stages=\"decode | ...\"");
+}
+
+void Program::add_cache(const Stages& stages, size_t place) {
+  cached_.emplace(stages.begin(), stages.begin() + static_cast<std::ptrdiff_t>(place));
+  caches_tensors_ =
+      fields_.image.empty() || std::ranges::any_of(*cached_, [](const Stage& stage) {
+        return stage.form->kind == StageKind::sample && stage.form->gives == SampleForm::tensors;
+      });
+  if (caches_tensors_ && !writing_) writing_ = add_meter("collate");
+  first_behind_cache_ = image_steps_.size();
+  first_step_behind_cache_ = std::ssize(tensor_steps_);
+  caching_ = add_meter(std::string(stages[place].form->name));
 }
 
 StageMeter* Program::add_meter(std::string name) {
@@ -173,23 +186,26 @@ std::vector<int64_t> Program::row_shape(const Sample& sample) const {
 }
 
 void Program::write_row(const Sample& sample, void* row, StageTimer& timer) const {
-  auto* out = static_cast<float*>(row);
   if (norm_channels_ > 1 && sample.channels() != norm_channels_)
     refuse_program(fmt::format("normalise has numbers for {} channels, and the image has {}",
                                norm_channels_, sample.channels()),
                    "a number for each channel, or one for all");
   if (!fields_.image.empty()) {
-    write_image(sample, out);
+    write_image(sample, row);
   } else if (!fields_.tokens.empty()) {
     copy_tokens(sample.record.at(fields_.tokens), 0, static_cast<int64_t*>(row));
   } else {
+    auto* out = static_cast<float*>(row);
     for (const std::string& name : fields_.inputs) {
       const records::Field& field = sample.record.at(name);
       copy_numbers(field, out);
       out += count_of(field);
     }
   }
-  if (erase_) erase_part(sample, static_cast<float*>(row));
+  if (erase_ && number_type_ == at::kBFloat16)
+    erase_part(sample, images::bfloat16_of(erase_->values[0]), static_cast<uint16_t*>(row));
+  else if (erase_)
+    erase_part(sample, erase_->values[0], static_cast<float*>(row));
   timer.spent_in(*writing_, [&] { return bytes_of_row(sample); });
 }
 
@@ -199,15 +215,21 @@ int64_t Program::bytes_of_row(const Sample& sample) const {
   return bytes;
 }
 
-void Program::write_image(const Sample& sample, float* out) const {
-  if (!is_normalised_) return write_plain(sample, out);
+void Program::write_image(const Sample& sample, void* out) const {
+  if (!is_normalised_) return write_plain(sample, static_cast<float*>(out));
   images::RowOptions form = row_form_;
   form.flip_horizontally = sample.flip_horizontally;
   form.flip_vertically = sample.flip_vertically;
-  if (sample.planes.pixels)
-    images::write_row(sample.planes, form, out);
+  const auto write = [&](auto* numbers) {
+    if (sample.planes.pixels)
+      images::write_row(sample.planes, form, numbers);
+    else
+      images::write_row(sample.image, form, numbers);
+  };
+  if (number_type_ == at::kBFloat16)
+    write(static_cast<uint16_t*>(out));
   else
-    images::write_row(sample.image, form, out);
+    write(static_cast<float*>(out));
 }
 
 // The bits of an ImageSource, so that a stage such as a crop changes none of them.
@@ -238,7 +260,8 @@ void Program::write_plain(const Sample& sample, float* out) {
     }
 }
 
-void Program::erase_part(const Sample& sample, float* row) const {
+template <typename Number>
+void Program::erase_part(const Sample& sample, Number value, Number* row) const {
   images::Random random(mix64(sample.draw.seed, erase_key_));
   const int64_t height = sample.height(), width = sample.width();
   const auto erased = images::random_erase({height, width}, *erase_, random);
@@ -246,8 +269,8 @@ void Program::erase_part(const Sample& sample, float* row) const {
   const images::Crop& box = erased->box;
   for (int64_t channel = 0; channel < sample.channels(); ++channel)
     for (int64_t y = box.top; y < box.top + box.height; ++y) {
-      float* const begin = row + (channel * height + y) * width + box.left;
-      std::fill(begin, begin + box.width, erased->values[0]);
+      Number* const begin = row + (channel * height + y) * width + box.left;
+      std::fill(begin, begin + box.width, value);
     }
 }
 
@@ -263,7 +286,7 @@ std::vector<int64_t> Program::target_shape(const Sample& sample) const {
 
 at::ScalarType Program::target_type(const Sample& sample) const {
   if (!fields_.tokens.empty()) return at::kLong;
-  if (fields_.target.empty()) return at::kFloat;
+  if (fields_.target.empty()) return row_type();
   return is_whole(target_of(sample).dtype) ? at::kLong : at::kFloat;
 }
 
@@ -281,8 +304,31 @@ void Program::write_target(const Sample& sample, void* target) const {
     copy_numbers(target_of(sample), static_cast<float*>(target));
 }
 
+void Program::make_tensors(Sample& sample, StageTimer& timer) const {
+  const at::Tensor data = at::empty(row_shape(sample), row_type());
+  const at::Tensor target = at::empty(target_shape(sample), target_type(sample));
+  write_row(sample, data.mutable_data_ptr(), timer);
+  write_target(sample, target.mutable_data_ptr());
+  sample.example = {data, target};
+}
+
+bool Program::run_steps_to_cache(Sample& sample, StageTimer& timer) const {
+  if (first_step_behind_cache_ == 0) return true;
+  const Draw draw =
+      std::exchange(sample.draw, Draw(sample.draw.index, 0, mix64(kOfCache, sample.draw.index)));
+  const bool is_kept = run_tensor_steps(sample, timer, 0, first_step_behind_cache_);
+  sample.draw = draw;
+  return is_kept;
+}
+
 bool Program::run_tensor_steps(Sample& sample, StageTimer& timer) const {
-  for (const auto& [run, key, meter] : tensor_steps_) {
+  return run_tensor_steps(sample, timer, first_step_behind_cache_, std::ssize(tensor_steps_));
+}
+
+bool Program::run_tensor_steps(Sample& sample, StageTimer& timer, int64_t first,
+                               int64_t last) const {
+  for (int64_t i = first; i < last; ++i) {
+    const auto& [run, key, meter] = tensor_steps_[static_cast<size_t>(i)];
     const bool is_kept = run(sample, mix64(sample.draw.seed, key));
     timer.spent_in(*meter, [&] { return is_kept ? trireme::bytes_of(sample.example) : 0; });
     if (!is_kept) return false;

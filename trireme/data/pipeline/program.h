@@ -42,25 +42,33 @@ class Program {
 
   // Throws Error(corrupt) if the record lacks a field, or has it in another form.
   void check_record(const records::Record& record) const;
-  // Runs the stages that give images, up to the cache or to the last one. The sample has its
-  // record.
+  // Runs the stages that give images, up to a cache of images or to the last one. The sample has
+  // its record.
   void make_image(Sample& sample, StageTimer& timer) const;
   // Runs those behind the cache.
   void finish_image(Sample& sample, StageTimer& timer) const;
   // The stages in front of the cache, or null if there is none.
   const Stages* cached_stages() const { return cached_ ? &*cached_ : nullptr; }
+  // Whether the cache keeps tensors, and not images.
+  bool caches_tensors() const { return caches_tensors_; }
   StageMeter& caching() const { return *caching_; }
-  // The shape of the tensor "data" of a sample, and its type: float32, or int64 for tokens.
+  // The shape of the tensor "data" of a sample, and its type: float32 or bfloat16, or int64 for
+  // tokens.
   std::vector<int64_t> row_shape(const Sample& sample) const;
-  at::ScalarType row_type() const { return fields_.tokens.empty() ? at::kFloat : at::kLong; }
+  at::ScalarType row_type() const { return fields_.tokens.empty() ? number_type_ : at::kLong; }
   void write_row(const Sample& sample, void* row, StageTimer& timer) const;
   // The target of a sample by itself: its shape, its type and its numbers.
   std::vector<int64_t> target_shape(const Sample& sample) const;
   at::ScalarType target_type(const Sample& sample) const;
   void write_target(const Sample& sample, void* target) const;
 
-  bool has_tensor_steps() const { return !tensor_steps_.empty(); }
-  // Runs the stages on tensors. False: a filter leaves the sample out.
+  // The sample, whose image is finished, gets tensors of its own.
+  void make_tensors(Sample& sample, StageTimer& timer) const;
+  // Runs the stages on tensors in front of a cache of tensors. They see the number of the sample
+  // alone, because what they make is for every epoch. False: a filter leaves the sample out.
+  bool run_steps_to_cache(Sample& sample, StageTimer& timer) const;
+  // The same for those behind it, or for all.
+  bool has_tensor_steps() const { return std::ssize(tensor_steps_) > first_step_behind_cache_; }
   bool run_tensor_steps(Sample& sample, StageTimer& timer) const;
 
   // The meters of all stages, in their order; the first one is that of reading.
@@ -80,10 +88,13 @@ class Program {
   };
   StageMeter* add_meter(std::string name);
   const records::Field& target_of(const Sample& sample) const;
+  void add_cache(const Stages& stages, size_t place);
   void run_image_steps(Sample& sample, StageTimer& timer, size_t first, size_t last) const;
-  void write_image(const Sample& sample, float* out) const;
+  bool run_tensor_steps(Sample& sample, StageTimer& timer, int64_t first, int64_t last) const;
+  void write_image(const Sample& sample, void* out) const;
   static void write_plain(const Sample& sample, float* out);
-  void erase_part(const Sample& sample, float* row) const;
+  template <typename Number>
+  void erase_part(const Sample& sample, Number value, Number* row) const;
   int64_t bytes_of_row(const Sample& sample) const;
 
   FieldChoice fields_;
@@ -91,10 +102,13 @@ class Program {
   std::vector<Metered<ImageStep>> image_steps_;
   size_t first_behind_cache_ = 0;
   std::optional<Stages> cached_;
+  bool caches_tensors_ = false;
+  int64_t first_step_behind_cache_ = 0;
   StageMeter* caching_ = nullptr;
   images::RowOptions row_form_;  // For an image that a stage normalises.
   int64_t norm_channels_ = 1;    // 1: any number.
   bool is_normalised_ = false;
+  at::ScalarType number_type_ = at::kFloat;
   StageMeter* writing_ = nullptr;
   // An erase that comes before all other stages on tensors works on the row.
   std::optional<images::EraseOptions> erase_;

@@ -33,19 +33,32 @@ std::shared_ptr<const Source> source_of(const std::shared_ptr<const records::Rea
       });
 }
 
+PipelineOptions options_of_parts(const RecordParts& parts) {
+  const DataOptions& options = parts.options;
+  return {.fields = {options.inputs, options.target, parts.is_padded},
+          .bad_records = {.skip = options.on_bad_record == "skip", .most = options.bad_records},
+          .keeps_lengths = parts.keeps_lengths,
+          .classes = parts.classes,
+          .image_bytes = parts.image_bytes,
+          .cache_dir = options.cache_dir,
+          .disk_bytes = options.cache_bytes};
+}
+
 }  // namespace
+
+PipelineOptions options_of_training(const Dataset& data) {
+  const auto& parts = std::any_cast<const RecordParts&>(data.samples);
+  PipelineOptions options = options_of_parts(parts);
+  options.stages = parts.train_stages;
+  options.subset = parts.train_plan.subset;
+  options.has_lengths = parts.train_plan.has_lengths;
+  return options;
+}
 
 RecordPipelines record_pipelines(const Dataset& data, const WrapPart& wrap) {
   const auto& parts = std::any_cast<const RecordParts&>(data.samples);
   const DataOptions& options = parts.options;
-  PipelineOptions each{
-      .fields = {options.inputs, options.target, parts.is_padded},
-      .bad_records = {.skip = options.on_bad_record == "skip", .most = options.bad_records},
-      .keeps_lengths = parts.keeps_lengths,
-      .classes = parts.classes,
-      .image_bytes = parts.image_bytes,
-      .cache_dir = options.cache_dir,
-      .disk_bytes = options.cache_bytes};
+  PipelineOptions each = options_of_parts(parts);
   if (keeps_in_memory(options))
     each.cache_budget = CacheBudget::of_process(most_in_memory(options));
   const auto wrap_part = [&](const char* name) {

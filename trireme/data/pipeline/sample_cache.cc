@@ -2,11 +2,15 @@
 
 #include <fmt/format.h>
 
+#include <trireme/base/built_with.h>
 #include <trireme/base/error.h>
 #include <trireme/base/files.h>
 #include <trireme/base/hash.h>
+#include <trireme/base/json.h>
 #include <trireme/data/input_memory.h>
 #include <trireme/data/pipeline/cache_folder.h>
+#include <trireme/data/pipeline/functions.h>
+#include <trireme/data/pipeline/kept_tensors.h>
 #include <trireme/data/pipeline/sample_cache.h>
 #include <trireme/records/index.h>
 #include <algorithm>
@@ -28,8 +32,24 @@ CachedSample as_kept(Sample& sample, const std::string& target) {
   return kept;
 }
 
-// The bytes of a sample in a cache behind the image stages of a program, and the seconds that
-// it takes in front of it.
+// Tensors are one row of bytes.
+CachedSample as_kept(const std::vector<std::byte>& tensors) {
+  return {1, std::ssize(tensors), 1, tensors, {}};
+}
+
+// Runs the stages in front of the cache. The sample has its record. Returns the bytes that the
+// sample takes there.
+int64_t make_kept(const Program& program, Sample& sample, StageTimer& timer) {
+  program.make_image(sample, timer);
+  if (!program.caches_tensors())
+    return CacheStore::bytes_of(as_kept(sample, program.fields().target));
+  program.make_tensors(sample, timer);
+  const bool is_kept = program.run_steps_to_cache(sample, timer);
+  return CacheStore::bytes_of(
+      as_kept(is_kept ? bytes_of_tensors(sample.example) : bytes_of_left_out()));
+}
+
+// The bytes of a sample in the cache of a program, and the seconds that it takes in front of it.
 struct SizeOfSample {
   double bytes = 0, seconds = 0;
   int64_t bytes_of(int64_t samples) const {
@@ -58,8 +78,7 @@ SizeOfSample size_of_sample(const records::Reader& reader, const Program& progra
     try {
       reader.read(subset.empty() ? index : subset[index], sample.record);
       program.check_record(sample.record);
-      program.make_image(sample, untimed);
-      bytes += CacheStore::bytes_of(as_kept(sample, program.fields().target));
+      bytes += make_kept(program, sample, untimed);
       ++made;
     } catch (const Error&) {  // The batch that needs the record names it.
       continue;
@@ -95,16 +114,42 @@ SampleCache::SampleCache(std::shared_ptr<const records::Reader> reader, const Pr
   const FieldChoice& fields = program.fields();
   for (const records::FieldSpec& field : reader_->fields())
     if (field.name == fields.target) target_ = field;
-  if (!fields.target.empty() && !target_.shape)
+  if (!program.caches_tensors() && !fields.target.empty() && !target_.shape)
     throw Error(
         ErrorCode::invalid_argument, "data",
         fmt::format("cache: the target {} has another length in each record", fields.target),
         "no stage cache, or another data.target");
   // The key holds everything that decides about the kept samples.
-  key_ = sha256_hex(fmt::format("2\n{}\n{}\n{}\n{}\n{}", options.part, reader_->content(),
-                                describe(*program.cached_stages()), fields.image, fields.target));
+  key_ = program.caches_tensors()
+             ? key_of_tensors()
+             : sha256_hex(fmt::format("2\n{}\n{}\n{}\n{}\n{}", options.part, reader_->content(),
+                                      describe(*program.cached_stages()), fields.image,
+                                      fields.target));
   place_ = options.stages[program.cached_stages()->size()].word("place");
+  const std::string unknown = versions_of_functions(*program.cached_stages()).without_version;
+  if (place_ == "disk" && !unknown.empty()) refuse_on_disk(unknown);
+  if (place_ == "auto" && !unknown.empty()) place_ = "memory";
   if (place_ == "disk") store();
+}
+
+std::string SampleCache::key_of_tensors() const {
+  const FieldChoice& fields = program_.fields();
+  const Stages& stages = *program_.cached_stages();
+  return sha256_hex(
+      Json({3, options_.part, reader_->content(), describe(stages),
+            versions_of_functions(stages).text, fields.image, fields.inputs, fields.tokens,
+            fields.target, options_.classes, std::string(libtorch_of_build())})
+          .dump(-1, ' ', false, Json::error_handler_t::replace));
+}
+
+// A function of the same name may make other samples tomorrow, and nothing here would know.
+void SampleCache::refuse_on_disk(const std::string& stage) const {
+  throw Error(ErrorCode::invalid_argument, "data",
+              fmt::format("cache(disk) stands behind {}, whose function has no version: a later "
+                          "job with another function would get its old samples",
+                          stage),
+              "a version as the third value of register_map() or register_filter(), or "
+              "cache(memory)");
 }
 
 CacheStore& SampleCache::store() const {
@@ -140,13 +185,15 @@ int64_t SampleCache::stamp_of(int64_t record) const {
   return stamp;
 }
 
+bool SampleCache::find(int64_t record, Sample& sample, CachedSample& kept) const {
+  const bool is_there = store().find(record, stamp_of(record), kept);
+  ++(is_there ? sample.lookups.hits : sample.lookups.misses);
+  return is_there;
+}
+
 bool SampleCache::restore(int64_t record, Sample& sample) const {
   CachedSample kept;
-  if (!store().find(record, stamp_of(record), kept)) {
-    ++sample.lookups.misses;
-    return false;
-  }
-  ++sample.lookups.hits;
+  if (!find(record, sample, kept)) return false;
   sample.planes = {};
   sample.flip_horizontally = sample.flip_vertically = false;
   sample.image.reshape(kept.height, kept.width, kept.channels);
@@ -162,6 +209,22 @@ bool SampleCache::restore(int64_t record, Sample& sample) const {
 
 void SampleCache::keep(int64_t record, Sample& sample) const {
   store().add(record, stamp_of(record), as_kept(sample, target_.name));
+}
+
+std::optional<bool> SampleCache::restore_tensors(int64_t record, Sample& sample) const {
+  CachedSample kept;
+  if (!find(record, sample, kept)) return std::nullopt;
+  auto tensors = tensors_in(kept.pixels, !program_.has_tensor_steps());
+  if (!tensors) return std::nullopt;
+  sample.example = std::move(tensors->example);
+  return !tensors->is_left_out;
+}
+
+void SampleCache::keep_tensors(int64_t record, const Sample& sample, bool is_kept) const {
+  const std::vector<std::byte> bytes =
+      is_kept ? bytes_of_tensors(sample.example) : bytes_of_left_out();
+  if (bytes.empty() || bytes.size() > std::numeric_limits<uint32_t>::max()) return;
+  store().add(record, stamp_of(record), as_kept(bytes));
 }
 
 void SampleCache::count(CacheLookups lookups) const {
@@ -185,11 +248,12 @@ std::optional<CacheAdvice> advice_of_cache(const records::Reader& reader,
     stages.push_back(stage);
   }
   if (stages.empty() || fields.image.empty()) return std::nullopt;
+  const std::string after(stages.back().form->name);
+  stages.push_back(parse_stages("data.stages", "cache").front());
   const SizeOfSample size =
       size_of_sample(reader, Program(stages, fields, options.image_bytes), options.subset);
   if (size.bytes == 0) return std::nullopt;
-  return CacheAdvice{std::string(stages.back().form->name),
-                     size.bytes_of(samples_of(reader, options.subset)), size.seconds};
+  return CacheAdvice{after, size.bytes_of(samples_of(reader, options.subset)), size.seconds};
 }
 
 }  // namespace trireme::data

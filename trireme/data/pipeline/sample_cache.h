@@ -1,5 +1,5 @@
-// The stage `cache` of a pipeline: it keeps the images of records and their targets, and gives
-// them back.
+// The stage `cache` of a pipeline: it keeps the images of records and their targets, or their
+// tensors, and gives them back.
 #pragma once
 #include <trireme/data/pipeline/cache_store.h>
 #include <trireme/data/pipeline/pipeline_source.h>
@@ -18,8 +18,9 @@ namespace trireme::data {
 class SampleCache {
  public:
   // `program` has a stage cache. It and `options` outlive this object. Memory is looked for at the
-  // first sample, because another worker of the host may tell of it meanwhile. Throws
-  // Error(invalid_argument) if the target has another length in each record, and Error(io).
+  // first sample, because another worker of the host may tell of it meanwhile. Throws Error(io),
+  // and Error(invalid_argument) if the target of an image has another length in each record, or if
+  // a cache on a disk would keep what a function without a version makes.
   SampleCache(std::shared_ptr<const records::Reader> reader, const Program& program,
               const PipelineOptions& options);
 
@@ -27,6 +28,11 @@ class SampleCache {
   // in the sample's `lookups`.
   bool restore(int64_t record, Sample& sample) const;
   void keep(int64_t record, Sample& sample) const;
+  // The same for a cache of tensors. Nothing: the record is not there. False: a filter leaves it
+  // out. The tensors of the sample are its own, or views if no stage behind the cache changes
+  // them.
+  std::optional<bool> restore_tensors(int64_t record, Sample& sample) const;
+  void keep_tensors(int64_t record, const Sample& sample, bool is_kept) const;
   // Adds the look-ups of a batch to those of the process.
   void count(CacheLookups lookups) const;
   CacheUse use() const;
@@ -37,6 +43,9 @@ class SampleCache {
   // The stamp of a record as this process saw it first: to ask for the time of a file takes longer
   // than to copy a small image.
   int64_t stamp_of(int64_t record) const;
+  std::string key_of_tensors() const;
+  void refuse_on_disk(const std::string& stage) const;
+  bool find(int64_t record, Sample& sample, CachedSample& kept) const;
   void open() const;
   CacheStore& store() const;
 

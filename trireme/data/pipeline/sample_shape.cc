@@ -88,4 +88,9 @@ std::vector<int64_t> shape_of_samples(const records::Reader& reader, const Field
   return {channels, height, width};
 }
 
+plan::DType type_of_samples(const Stages& stages) {
+  const Stage* const normalise = find_stage(stages, "normalise");
+  return normalise ? plan::dtype_from_string(normalise->word("type")) : plan::DType::float32;
+}
+
 }  // namespace trireme::data

@@ -48,6 +48,7 @@ struct StageForm {
   bool is_random = false;         // An evaluation leaves it out, or does `instead`.
   std::string_view instead = "";  // The stage with the same first parameter.
   StageKind kind = StageKind::sample;
+  bool keeps_form = false;  // It takes an image or tensors, and gives the same.
 };
 
 // All stages, in the order of the documents.
@@ -93,6 +94,8 @@ SampleForm check_forms(std::string_view key, const Stages& stages, SampleForm fi
 Stages without_random(const Stages& stages);
 // Without those of the order and `pack`: the stages through which each sample goes.
 Stages of_samples(const Stages& stages);
+// Without the stage cache, which changes no sample.
+Stages without_cache(const Stages& stages);
 // Null if there is none.
 const Stage* find_stage(const Stages& stages, std::string_view name);
 

@@ -26,7 +26,7 @@ class StageRules {
                            random_->name),
                fmt::format("cache in front of {}", random_->name));
       check_form(stage);
-      form_ = stage.gives;
+      if (!stage.keeps_form) form_ = stage.gives;
       before_ = &stage;
       if (stage.is_random && !random_) random_ = &stage;
       if (stage.name == "filter") filter_ = &stage;
@@ -42,7 +42,7 @@ class StageRules {
   }
 
   void check_twice(const StageForm& stage) const {
-    for (const std::string_view name : {"pack", "pad", "bucket"})
+    for (const std::string_view name : {"pack", "pad", "bucket", "cache"})
       if (stage.name == name &&
           std::ranges::count_if(stages_, [&](const Stage& s) { return s.form == &stage; }) > 1)
         refuse(fmt::format("there are two stages {}", name), "one of them");
@@ -70,7 +70,7 @@ class StageRules {
   }
 
   void check_form(const StageForm& stage) const {
-    if (stage.takes == form_) return;
+    if (stage.takes == form_ || (stage.keeps_form && form_ == SampleForm::tensors)) return;
     refuse(fmt::format(
                "{} takes {}, but gets {} {}", stage.name, to_string(stage.takes), to_string(form_),
                before_ ? fmt::format("from {}", before_->name) : std::string("from the data set")),

@@ -213,6 +213,9 @@ class StageParser {
       if (stage.form->name == "cache" && value.word != "memory" && value.word != "disk" &&
           value.word != "auto")
         refuse(fmt::format("cache: place is \"{}\"", value.word), "memory, disk or auto");
+      if (value.name == "type" && value.word != "float32" && value.word != "bfloat16")
+        refuse(fmt::format("{}: type is \"{}\"", stage.form->name, value.word),
+               "float32 or bfloat16");
       if (value.name == "long" && value.word != "refuse" && value.word != "split")
         refuse(fmt::format("pack: long is \"{}\"", value.word), "refuse or split");
     }
@@ -290,10 +293,13 @@ std::string table_of_stages() {
     }
     const std::string brackets =
         parameters.empty() ? "" : fmt::format("({})", fmt::join(parameters, ", "));
+    const bool is_order = form.kind == StageKind::order;
     table += fmt::format("| `{}{}`{} | {} | {} | {}{}{} |\n", form.name, brackets,
                          form.is_random ? ", random" : "",
-                         form.kind == StageKind::order ? "anything" : to_string(form.takes),
-                         form.kind == StageKind::order ? "the same" : to_string(form.gives),
+                         is_order          ? "anything"
+                         : form.keeps_form ? "an image or tensors"
+                                           : to_string(form.takes),
+                         is_order || form.keeps_form ? "the same" : to_string(form.gives),
                          form.meaning, meanings, meanings.empty() ? "" : ".");
   }
   return table;
@@ -310,6 +316,13 @@ Stages of_samples(const Stages& stages) {
   for (const Stage& stage : stages)
     if (stage.form->kind != StageKind::order && stage.form->kind != StageKind::pack)
       kept.push_back(stage);
+  return kept;
+}
+
+Stages without_cache(const Stages& stages) {
+  Stages kept;
+  for (const Stage& stage : stages)
+    if (stage.form->name != "cache") kept.push_back(stage);
   return kept;
 }
 

@@ -94,7 +94,7 @@ PartFacts facts_of(std::string name, const RecordParts& parts, const records::Re
       {"the number of samples", std::to_string(part.samples)},
       {"the held-out part (data.test_path, test_fraction, split_seed)",
        plan.subset.empty() ? "all records" : plan.subset.describe()},
-      {"the stages", describe(stages)},
+      {"the stages", describe(without_cache(stages))},
       {"the packs", describe_packs(plan)},
       {"the fields (data.inputs, data.target)",
        fmt::format("{}{}{}; {}", fields.image, fmt::join(fields.inputs, ","), fields.tokens,

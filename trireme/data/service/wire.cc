@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 #include <trireme/base/error.h>
 #include <trireme/base/json.h>
+#include <trireme/data/sample_types.h>
 #include <algorithm>
 #include <cstring>
 #include <set>
@@ -22,10 +23,6 @@ constexpr size_t kLeastPiece = 4096, kMostPieces = 4096;
 constexpr int64_t kMostRowBytes = int64_t{4} << 30;
 constexpr size_t kMostDims = 63;    // Beside that of the rows.
 constexpr size_t kMostShown = 100;  // The bytes of a name in a message.
-
-constexpr at::ScalarType kTypes[] = {
-    at::kByte, at::kChar, at::kShort,    at::kInt,    at::kLong,         at::kFloat,
-    at::kHalf, at::kBool, at::kBFloat16, at::kDouble, at::kComplexFloat, at::kComplexDouble};
 
 std::vector<std::pair<std::string, const at::Tensor*>> tensors_of(const Example& row) {
   std::vector<std::pair<std::string, const at::Tensor*>> all{{"data", &row.data},
@@ -50,7 +47,7 @@ void add_piece(SamplesReply& reply, size_t tensor, const void* bytes, size_t cou
 [[noreturn]] void refuse_reply(const std::string& what) { throw std::invalid_argument(what); }
 
 at::ScalarType type_named(const std::string& name) {
-  for (const at::ScalarType type : kTypes)
+  for (const at::ScalarType type : kSampleTypes)
     if (name == c10::toString(type)) return type;
   refuse_reply(fmt::format("has a tensor of the type \"{}\"", name.substr(0, kMostShown)));
 }

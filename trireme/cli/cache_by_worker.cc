@@ -1,0 +1,91 @@
+#include <trireme/cli/cache_by_worker.h>
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <trireme/base/deadline.h>
+#include <trireme/base/descriptor.h>
+#include <trireme/base/error.h>
+#include <trireme/base/json.h>
+#include <trireme/cli/command_line.h>
+#include <trireme/launch/process.h>
+#include <trireme/run/places.h>
+#include <unistd.h>
+#include <array>
+#include <cstdio>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace trireme::cli {
+namespace {
+
+// It loads a few samples; files on a slow server are fetched for them.
+constexpr Milliseconds kPatience{600'000}, kLook{50};
+
+launch::ChildProcess start_choice(const Config& config) {
+  std::vector<std::string> words{torch_program("trireme-worker").string(), "data-cache"};
+  for (const std::string& setting : to_settings(config))
+    words.insert(words.end(), {"--set", setting});
+  std::vector<std::string> environment;
+  for (char** each = environ; *each; ++each) environment.emplace_back(*each);
+  for (const char* const own : {"OMP_NUM_THREADS=1", "MKL_NUM_THREADS=1"})
+    environment.emplace_back(own);
+  return {words, environment};
+}
+
+// Appends what there is to read. False: the other end is closed.
+bool read_some(int from, std::string& text) {
+  std::array<char, 4096> part{};
+  for (;;) {
+    const ssize_t bytes = ::read(from, part.data(), part.size());
+    if (bytes == 0) return false;
+    if (bytes < 0) return true;
+    text.append(part.data(), static_cast<size_t>(bytes));
+  }
+}
+
+// Waits for the end of the process. Returns what it has written to standard output; the rest goes
+// on to that of this process.
+std::string output_of(launch::ChildProcess& child, launch::ProcessEnd& end) {
+  const Deadline deadline = Deadline::after(kPatience);
+  const Descriptor out(child.release_output()), errors(child.release_error_output());
+  std::string text, complaints;
+  for (bool is_open = true; is_open;) {
+    if (deadline.expired())
+      throw Error(ErrorCode::timeout, "cli",
+                  fmt::format("data.cache is auto, and a few samples were not loaded within {} s",
+                              kPatience.count() / 1000),
+                  "data.cache=stages");
+    std::array<pollfd, 2> ends{{{out.get(), POLLIN, 0}, {errors.get(), POLLIN, 0}}};
+    ::poll(ends.data(), ends.size(), static_cast<int>(kLook.count()));
+    const bool has_output = read_some(out.get(), text);
+    is_open = read_some(errors.get(), complaints) || has_output;
+  }
+  fmt::print(stderr, "{}", complaints);
+  std::optional<launch::ProcessEnd> ended;
+  while (!(ended = child.poll_end()) && !deadline.expired()) std::this_thread::sleep_for(kLook);
+  end = ended.value_or(launch::ProcessEnd{true, 0});
+  return text;
+}
+
+}  // namespace
+
+int place_cache_by_worker(Config& config, bool quiet) {
+  if (config.data.cache != "auto") return kExitOk;
+  launch::ChildProcess child = start_choice(config);
+  launch::ProcessEnd end;
+  const std::string text = output_of(child, end);
+  if (end.by_signal)
+    throw Error(ErrorCode::peer_lost, "cli",
+                fmt::format("data.cache is auto, and the process that measured it was lost: {}",
+                            end.describe()),
+                "data.cache=stages");
+  if (end.code != kExitOk) return end.code;
+  const Json choice = Json::parse(text);
+  config.data.stages = choice.at("stages").get<std::string>();
+  config.data.cache = "stages";
+  if (!quiet) fmt::print(stderr, "{}\n", choice.at("line").get<std::string>());
+  return kExitOk;
+}
+
+}  // namespace trireme::cli
