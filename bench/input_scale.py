@@ -54,10 +54,10 @@ def measure_input_scale(rounds):
             LARGE_IMAGES, rounds)
     note = ("`data.shuffle: index` computes each place of an epoch when it is needed, and a loader "
             "that continues in the middle of an epoch (`seek()`, and the first batch of 256 "
-            "samples without content) computes nothing else. The peer makes a table of an epoch for "
-            "both, as torch's RandomSampler does. Over TCP: samples of 600 KB that a "
-            "data service has made before, in batches of 64; the plain socket is one connection "
-            "on which a process sends such rows and another one receives them into a batch.")
+            "samples without content) computes nothing else. The peer makes a table of an epoch "
+            "for both, as torch's RandomSampler does. Over TCP: samples of 600 KB that a data "
+            "service has made before, in batches of 64; the plain socket is one connection on "
+            "which a process sends such rows and another one receives them into a batch.")
     if LOOPS.exists():
         more, memory = rows_of_order(rounds)
         rows, note = more + rows, f"{note} {memory}"

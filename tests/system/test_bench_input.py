@@ -1,5 +1,5 @@
-"""The parts of bench/run.py about input: the bare loop makes the numbers of the data, and the tables
-say what was measured."""
+"""The parts of bench/run.py about input: the bare loop makes the numbers of the data, and the
+tables say what was measured."""
 
 import json
 import pathlib
