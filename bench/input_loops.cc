@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 #include <trireme/base/error.h>
 #include <trireme/data/loader.h>
+#include <trireme/records/mapped_file.h>
 #include <trireme/records/open.h>
 #include <unistd.h>
 #include <algorithm>
@@ -45,6 +46,7 @@ void measure_records(const records::OpenOptions& options, double seconds, plan::
       const std::span part(indices.data(), static_cast<size_t>(std::min<int64_t>(
                                                std::ssize(indices), reader->size() - first)));
       order.fill(epoch, first, part);
+      const records::LateChecks checks;  // As a training copies the records of a batch.
       for (const int64_t index : part) {
         reader->read(index, record);
         if (name == "*")
@@ -53,6 +55,8 @@ void measure_records(const records::OpenOptions& options, double seconds, plan::
           put(record.at(name), memory);
         memory.end_record();
       }
+      if (!checks.are_whole())
+        throw Error(ErrorCode::corrupt, "bench", "a file has become shorter", "leave it alone");
     }
   });
 }
