@@ -30,11 +30,10 @@ TEST(CachePlaces, AreBehindTheStagesThatAreNotRandom) {
   EXPECT_THAT(
       texts_of("take(5) | decode | normalise | repeat(2) | map(f) | mixup", SampleForm::record),
       ElementsAre("take(5) | decode | cache | normalise | repeat(2) | map(f) | mixup",
-                  "take(5) | decode | normalise | cache | repeat(2) | map(f) | mixup",
-                  "take(5) | decode | normalise | repeat(2) | map(f) | cache | mixup"));
-  EXPECT_THAT(texts_of("map(f) | filter(g) | pad", SampleForm::tensors),
-              ElementsAre("cache | map(f) | filter(g) | pad", "map(f) | cache | filter(g) | pad",
-                          "map(f) | filter(g) | cache | pad"));
+                  "take(5) | decode | normalise | cache | repeat(2) | map(f) | mixup"));
+  // With a cache behind it a function would get another draw.
+  EXPECT_THAT(texts_of("filter(g) | map(f) | pad", SampleForm::tensors),
+              ElementsAre("cache | filter(g) | map(f) | pad", "filter(g) | cache | map(f) | pad"));
   EXPECT_THAT(texts_of("", SampleForm::tensors), ElementsAre("cache"));
   EXPECT_THAT(texts_of("flip | normalise", SampleForm::image), IsEmpty());
   EXPECT_THAT(texts_of("pack(8)", SampleForm::tensors), IsEmpty());

@@ -72,6 +72,8 @@ TEST(InputPlan, IsEqualWhereverFilesAreAndHoweverFast) {
     EXPECT_EQ(images_with(key).digest(), plain.digest()) << key;
   EXPECT_EQ(images_with("data.stages=decode | flip").digest(),
             images_with("data.stages=decode(3) | flip(p=0.5)").digest());
+  EXPECT_EQ(images_with("data.stages=decode | flip").digest(),
+            images_with("data.stages=decode | cache | flip").digest());
 }
 
 TEST(InputPlan, HasTheSourcesOfAMixtureWithTheirWeights) {

@@ -44,6 +44,13 @@ bool read_some(int from, std::string& text) {
   }
 }
 
+Error too_late() {
+  return Error(ErrorCode::timeout, "cli",
+               fmt::format("data.cache is auto, and a few samples were not loaded within {} s",
+                           kPatience.count() / 1000),
+               "data.cache=stages");
+}
+
 // Waits for the end of the process. Returns what it has written to standard output; the rest goes
 // on to that of this process.
 std::string output_of(launch::ChildProcess& child, launch::ProcessEnd& end) {
@@ -51,11 +58,7 @@ std::string output_of(launch::ChildProcess& child, launch::ProcessEnd& end) {
   const Descriptor out(child.release_output()), errors(child.release_error_output());
   std::string text, complaints;
   for (bool is_open = true; is_open;) {
-    if (deadline.expired())
-      throw Error(ErrorCode::timeout, "cli",
-                  fmt::format("data.cache is auto, and a few samples were not loaded within {} s",
-                              kPatience.count() / 1000),
-                  "data.cache=stages");
+    if (deadline.expired()) throw too_late();
     std::array<pollfd, 2> ends{{{out.get(), POLLIN, 0}, {errors.get(), POLLIN, 0}}};
     ::poll(ends.data(), ends.size(), static_cast<int>(kLook.count()));
     const bool has_output = read_some(out.get(), text);
@@ -64,8 +67,24 @@ std::string output_of(launch::ChildProcess& child, launch::ProcessEnd& end) {
   fmt::print(stderr, "{}", complaints);
   std::optional<launch::ProcessEnd> ended;
   while (!(ended = child.poll_end()) && !deadline.expired()) std::this_thread::sleep_for(kLook);
-  end = ended.value_or(launch::ProcessEnd{true, 0});
+  if (!ended) throw too_late();
+  end = *ended;
   return text;
+}
+
+// The last line. Functions of the user's may have written others, which go on to standard error.
+Json choice_in(std::string text) {
+  while (text.ends_with('\n')) text.pop_back();
+  const size_t begin = text.rfind('\n') == std::string::npos ? 0 : text.rfind('\n') + 1;
+  fmt::print(stderr, "{}", text.substr(0, begin));
+  Json choice = Json::parse(text.substr(begin), nullptr, /*allow_exceptions=*/false);
+  if (choice.is_object() && choice.contains("stages") && choice.contains("line")) return choice;
+  throw Error(
+      ErrorCode::invalid_argument, "cli",
+      fmt::format("data.cache is auto, and the process that measured it has written \"{}\" "
+                  "in place of its choice",
+                  text.substr(begin, 200)),
+      "functions of stages that write no lines without an end, or data.cache=stages");
 }
 
 }  // namespace
@@ -81,7 +100,7 @@ int place_cache_by_worker(Config& config, bool quiet) {
                             end.describe()),
                 "data.cache=stages");
   if (end.code != kExitOk) return end.code;
-  const Json choice = Json::parse(text);
+  const Json choice = choice_in(text);
   config.data.stages = choice.at("stages").get<std::string>();
   config.data.cache = "stages";
   if (!quiet) fmt::print(stderr, "{}\n", choice.at("line").get<std::string>());

@@ -45,7 +45,10 @@ std::string line_of(const data::DataOptions& options) {
       line += fmt::format("; {}={}", row.name, value);
   }
   if (!kind->uses("data.stages")) return line;
-  const auto [stages, of_test] = data::stages_of(options);
+  // Each host may have its cache at another place.
+  const auto parts = data::stages_of(options);
+  const data::Stages stages = data::without_cache(parts.train);
+  const data::Stages of_test = data::without_cache(parts.test);
   if (!stages.empty()) line += "; stages: " + data::describe(stages);
   if (!of_test.empty()) line += "; of evaluations: " + data::describe(of_test);
   return line;

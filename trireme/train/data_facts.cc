@@ -4,6 +4,7 @@
 #include <trireme/base/hash.h>
 #include <trireme/base/log.h>
 #include <trireme/data/data_kinds.h>
+#include <trireme/data/pipeline/stage.h>
 #include <trireme/plan/bucketing.h>
 #include <trireme/plan/mixture.h>
 #include <trireme/plan/sample_order.h>
@@ -107,6 +108,16 @@ void require_same_data(const Json& was, const Json& now) {
         "cannot check that the data is the same");
 }
 
+// Stages in their usual form, as checkpoints of earlier versions do not have them.
+std::string stages_in(const Json& config, const char* key) {
+  const std::string text = text_of(config, key);
+  try {
+    return data::describe(data::without_cache(data::parse_stages(key, text)));
+  } catch (const Error&) {
+    return text;
+  }
+}
+
 std::vector<std::string> changes_of_input(const Json& was, const Json& now) {
   const std::vector<std::string> old_sets = sets_of_input(was), sets = sets_of_input(now);
   std::vector<std::string> changes;
@@ -117,7 +128,7 @@ std::vector<std::string> changes_of_input(const Json& was, const Json& now) {
         fmt::format("{} is \"{}\" now and was \"{}\" in the checkpoint", subject, value, old));
   };
   for (const char* const key : {"data.stages", "data.test_stages"})
-    if (was.contains(key) && text_of(was, key) != text_of(now, key))
+    if (was.contains(key) && stages_in(was, key) != stages_in(now, key))
       add(key, text_of(now, key), text_of(was, key));
   for (size_t i = 0; changes.empty() && i < std::min(old_sets.size(), sets.size()); ++i)
     if (old_sets[i] != sets[i]) add("the input", sets[i], old_sets[i]);

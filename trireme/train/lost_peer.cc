@@ -7,8 +7,10 @@ namespace {
 // Whether the exception was thrown by std::throw_with_nested() while one of a lost peer was
 // handled.
 bool carries_one_of_lost_peer(const std::exception& error, const World& world) {
+  const auto* const nested = dynamic_cast<const std::nested_exception*>(&error);
+  if (!nested || !nested->nested_ptr()) return false;  // To rethrow none would end the process.
   try {
-    std::rethrow_if_nested(error);
+    nested->rethrow_nested();
   } catch (const std::exception& inner) {
     return is_of_lost_peer(inner, world);
   } catch (...) {  // No loss throws it.

@@ -413,7 +413,7 @@ void check_record_set(const DataOptions& options) {
   check_cache(options);
   service_addresses(options.service);
   if (options.memory_bytes >= 0 && options.cache_bytes > options.memory_bytes &&
-      keeps_in_memory(options))
+      (keeps_in_memory(options) || options.cache == "auto"))
     throw Error(
         ErrorCode::invalid_argument, "data",
         fmt::format("data.cache_bytes is {}, more than data.memory_bytes, {}, which is for "

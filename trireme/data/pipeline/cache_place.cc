@@ -37,6 +37,8 @@ std::vector<CachePlace> places_of_cache(const Stages& stages, SampleForm first) 
     const StageForm& form = *stages[i].form;
     if (form.kind == StageKind::order) continue;
     if (form.is_random || form.kind != StageKind::sample) break;
+    // In front of a cache a function gets another draw, which it may look at.
+    if (form.name == "map") break;
     places.push_back(place_behind(stages, i + 1));
   }
   return places;

@@ -17,7 +17,7 @@ constexpr double kLongest = 1;
 constexpr double kLongEnough = 0.03;
 constexpr int kMostTimes = 20;
 // For the samples that are measured.
-constexpr int64_t kMemory = int64_t{256} << 20;
+constexpr int64_t kMemory = int64_t{1} << 30;
 constexpr double kSlack = 1.15;  // Others may be larger than those that were looked at.
 
 // Spread over the data set. One of them takes about `seconds`.

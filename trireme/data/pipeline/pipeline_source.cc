@@ -153,8 +153,10 @@ class PipelineSource : public Source {
     });
     Example batch;
     // What a cache keeps must be right at once.
-    if (cache_ || !loads_whole(draws, seed, *sample, left_out, batch))
+    if (cache_ || !loads_whole(draws, seed, *sample, left_out, batch)) {
+      const records::ChecksAtOnce checks;
       batch = rows_of(draws, seed, *sample, left_out);
+    }
     return batch.data.defined() ? batch : none_like(*sample);
   }
 

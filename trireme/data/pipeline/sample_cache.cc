@@ -135,11 +135,18 @@ SampleCache::SampleCache(std::shared_ptr<const records::Reader> reader, const Pr
 std::string SampleCache::key_of_tensors() const {
   const FieldChoice& fields = program_.fields();
   const Stages& stages = *program_.cached_stages();
-  return sha256_hex(
-      Json({3, options_.part, reader_->content(), describe(stages),
-            versions_of_functions(stages).text, fields.image, fields.inputs, fields.tokens,
-            fields.target, options_.classes, std::string(libtorch_of_build())})
-          .dump(-1, ' ', false, Json::error_handler_t::replace));
+  // A function may look at the number of a sample, which is that of the record in its subset.
+  const std::string versions = versions_of_functions(stages).text;
+  const std::string subset = versions.empty() ? "" : options_.subset.describe();
+  // The content of a text is the same for blocks of any length.
+  Json forms = Json::array();
+  for (const records::FieldSpec& field : reader_->fields())
+    forms.push_back({field.name, static_cast<int>(field.dtype),
+                     field.shape.value_or(std::vector<int64_t>{-1})});
+  return sha256_hex(Json({3, options_.part, reader_->content(), describe(stages), versions, subset,
+                          forms, fields.image, fields.inputs, fields.tokens, fields.target,
+                          options_.classes, std::string(libtorch_of_build())})
+                        .dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
 // A function of the same name may make other samples tomorrow, and nothing here would know.

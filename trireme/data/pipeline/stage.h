@@ -94,7 +94,8 @@ SampleForm check_forms(std::string_view key, const Stages& stages, SampleForm fi
 Stages without_random(const Stages& stages);
 // Without those of the order and `pack`: the stages through which each sample goes.
 Stages of_samples(const Stages& stages);
-// Without the stage cache, which changes no sample.
+// Without the stage cache, which changes no sample; but for one behind a map, whose function gets
+// another draw in front of a cache.
 Stages without_cache(const Stages& stages);
 // Null if there is none.
 const Stage* find_stage(const Stages& stages, std::string_view name);

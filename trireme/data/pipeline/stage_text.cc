@@ -321,8 +321,11 @@ Stages of_samples(const Stages& stages) {
 
 Stages without_cache(const Stages& stages) {
   Stages kept;
-  for (const Stage& stage : stages)
-    if (stage.form->name != "cache") kept.push_back(stage);
+  bool changes_draws = false;
+  for (const Stage& stage : stages) {
+    changes_draws |= stage.form->name == "map";
+    if (stage.form->name != "cache" || changes_draws) kept.push_back(stage);
+  }
   return kept;
 }
 
