@@ -154,10 +154,6 @@ TEST(TextAsRecords, RefusesWhatATextDoesNotHave) {
   expect_error([&] { read_text_set(options); }, ErrorCode::invalid_argument,
                {"mixup mixes numbers", "the samples are tokens"});
   options = text.options();
-  options.stages = "cache";
-  expect_error([&] { read_text_set(options); }, ErrorCode::invalid_argument,
-               {"data.stages", "cache takes an image"});
-  options = text.options();
   options.stages = "take(3)";
   options.block = 4000;
   expect_error([&] { read_text_set(options); }, ErrorCode::invalid_argument,

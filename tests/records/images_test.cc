@@ -192,7 +192,7 @@ TEST(OpenRecords, SaysWhyImagesOnAServerAreRefused) {
   const Folder folder;
   const std::string list = folder.write("list.txt", GoneServer::address("cat.jpg") + " 0\n");
   const std::string said =
-      refusal_without_secret(server.options("image_list", list), ErrorCode::unsupported);
+      refusal_without_secret(server.options("image_list", list), ErrorCode::corrupt);
   EXPECT_NE(said.find("'http://127.0.0.1:1/data/cat.jpg' is an address"), std::string::npos);
 }
 

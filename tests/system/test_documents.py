@@ -182,7 +182,8 @@ class Documents(SystemTest):
             words[words.index("--svg") + 1] = "picture.svg"
         if "--elastic" in words:  # The most workers.
             at = words.index("--elastic")
-            words[at:at + 2] = ["--workers", words[at + 1].partition(":")[2]]
+            most = words[at + 1].partition(":")[2]
+            words[at:at + 2] = [] if "--workers" in words else ["--workers", most]
         if all(re.search(rf"{word}\b", self.help_of("plan")) for word in words
                if word.startswith("--")):
             return [TRIREME, "plan", *words]
