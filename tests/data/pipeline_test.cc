@@ -368,9 +368,9 @@ TEST(Pipeline, CountsTheBytesOfTensorsThatAFilterKeeps) {
   // A batch of one sample 16 times: it does not matter which one of them is measured.
   const auto bytes_of_batch = [&](int64_t sample) {
     std::vector<size_t> left_out;
-    const int64_t before = use_of(source->stage_use(), "filter").bytes;
+    const int64_t before = use_of(source->stage_use(), "filter(labels below 5)").bytes;
     source->get_kept(Draws(std::vector<int64_t>(16, sample)), left_out);
-    return use_of(source->stage_use(), "filter").bytes - before;
+    return use_of(source->stage_use(), "filter(labels below 5)").bytes - before;
   };
   bytes_of_batch(17);  // The first empty batch loads a sample more, for its shape.
   EXPECT_EQ(bytes_of_batch(11), 16 * (3 * 4 * 4 * 4 + 8));

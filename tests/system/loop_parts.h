@@ -1,14 +1,16 @@
-// The model, the data and the steps of the loops in written_loops.cc and loop_mistakes.cc.
+// The model, the data and the steps of the loops in written_*.cc and mistakes_*.cc.
 #pragma once
 #include <torch/torch.h>
 #include <trireme/base/json.h>
 #include <trireme/parallel/data_loader.h>
+#include <trireme/parallel/data_parallel_options.h>
 #include <cmath>
 #include <cstdlib>
 #include <functional>
 #include <iostream>
 #include <map>
 #include <string>
+#include <vector>
 
 namespace loops {
 
@@ -81,11 +83,40 @@ inline void one_step(Net& model, torch::optim::Optimizer& optimizer, double fact
   optimizer.step();
 }
 
+// A number or a text from the environment; -1 or empty if it is not there.
+inline int number_in(const char* name) {
+  const char* const text = std::getenv(name);
+  return text ? std::atoi(text) : -1;
+}
+inline std::string text_in(const char* name) {
+  const char* const text = std::getenv(name);
+  return text ? text : "";
+}
+
+// The rank that makes a mistake, also if it is alone.
+inline bool errs(const World& world) { return world.rank() == world.size() - 1; }
+inline bool is_last(const World& world) { return world.size() > 1 && errs(world); }
+
+// With TEST_APART=1 each replica of DataParallel has parameters of its own.
+inline trireme::DataParallelOptions replica_options() {
+  return {.share_parameters = std::getenv("TEST_APART") == nullptr};
+}
+
+// The loops of a file, by name.
+using Loops = std::map<std::string, std::function<void(World&)>>;
+Loops written_steps();
+Loops written_data();
+Loops written_elastic();
+Loops mistakes_in_steps();
+Loops mistakes_in_values();
+Loops mistakes_between_ranks();
+
 // Runs the loop that the only argument names. With TEST_CODE the programme calls no leave(), and
 // ends with that exit code.
-inline int run_named(int argc, char** argv,
-                     const std::map<std::string, std::function<void(World&)>>& loops) {
+inline int run_named(int argc, char** argv, const std::vector<Loops>& files) {
   if (argc != 2) return 2;
+  Loops loops;
+  for (const Loops& each : files) loops.insert(each.begin(), each.end());
   auto world = World::join();  // An Error that nobody catches has an exit code all the same.
   torch::manual_seed(7);
   loops.at(argv[1])(world);

@@ -41,8 +41,8 @@ train: {{evaluate_every: 0}}
 """)
 
     def test_is_named_in_the_report_and_in_the_line(self):
-        for name, stages in {"first": "map(slow) | resize(40:40) | normalise",
-                             "last": "resize(40:40) | normalise | map(slow)"}.items():
+        for name, stages in {"first": "normalise | map(slow) | map(darker)",
+                             "last": "resize(40:40) | normalise | map(darker) | map(slow)"}.items():
             with self.subTest(name):
                 words = ["--set", f"data.stages={stages}", "--set", "data.threads=2", "--set",
                          "train.steps=8"]
