@@ -96,12 +96,9 @@ records::OpenOptions DataArguments::completed(records::OpenOptions options,
   if (!download_timeout.empty()) options.download.timeout = parse_duration(download_timeout);
   if (download_tries) options.download.tries = *download_tries;
   if (is_config()) return options;
-  options.option_names = {{"dtype", "--dtype"},
-                          {"block", "--block"},
-                          {"tokens", "--tokens"},
-                          {"skip_lines", "--skip-lines"},
-                          {"comment", "--comment"},
-                          {"max_ratio", "--max-ratio"}};
+  options.option_names = {{"dtype", "--dtype"},     {"block", "--block"},
+                          {"tokens", "--tokens"},   {"skip_lines", "--skip-lines"},
+                          {"comment", "--comment"}, {"max_ratio", "--max-ratio"}};
   options.header = !no_header;
   if (separator) options.separator = *separator;
   return options;
@@ -113,7 +110,8 @@ std::vector<OpenedPart> DataArguments::parts_of_config(bool make_index_anew) con
                        open.skip_lines != none.skip_lines || open.comment != none.comment ||
                        open.columns != none.columns || open.label != none.label ||
                        open.dtype != none.dtype || open.block != none.block ||
-                       open.tokens != none.tokens || open.labels != none.labels || open.part != none.part;
+                       open.tokens != none.tokens || open.labels != none.labels ||
+                       open.part != none.part;
   if (has_own)
     throw Error(
         ErrorCode::invalid_argument, "cli",
