@@ -53,6 +53,17 @@ def object_in(text):
     return json.loads(text[text.index("{"):])
 
 
+def set_words(settings):
+    """The words of a command that set each of the settings KEY=VALUE."""
+    return [word for setting in settings for word in ("--set", setting)]
+
+
+def measurement_of_samples(figures):
+    """The time of 1,000 samples, of which `figures` has the number a second."""
+    seconds = 1000 / figures["samples_per_second"]
+    return Measurement(seconds, seconds)
+
+
 # ---- Training steps ----
 
 
@@ -230,6 +241,6 @@ def losses_of_training(compression, steps, keys):
     with tempfile.TemporaryDirectory() as folder:
         settings = {**keys, "train.steps": steps, "strategy.compression": compression,
                     "comm.backend": "tcp", "run.dir": folder}
-        words = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+        words = set_words(f"{key}={value}" for key, value in settings.items())
         report = run([TRIREME, "train", "--workers", 2, "--json", *words])
     return report["loss_history"], report["eval"]["loss"], report["exchange_bytes_per_step"]

@@ -1,6 +1,7 @@
 """The part `input-memory`: how often the memory of eight workers counts one data set, by the shares
 (PSS) that /proc/PID/smaps_rollup has for all processes of a job."""
 
+import contextlib
 import functools
 import os
 import pathlib
@@ -12,8 +13,8 @@ import sys
 import tempfile
 import time
 
-from contenders import ONE_THREAD, PYTHON, ROOT, TRIREME, progress
-from inputs import COLOURS, make_bytes
+from contenders import ONE_THREAD, PYTHON, ROOT, TRIREME, progress, set_words
+from inputs import COLOURS, make_bytes, make_images
 from pairs import bootstrap_interval, interleave
 from report import Section
 
@@ -85,8 +86,11 @@ def end(jobs):
         try:
             job.wait(30)
         except subprocess.TimeoutExpired:
-            os.killpg(job.pid, signal.SIGKILL)
+            job.kill()
             job.wait()
+        # Processes of the job may outlive its first one for some seconds.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(job.pid, signal.SIGKILL)
 
 
 def added_bytes(commands_of, many, few):
@@ -101,8 +105,7 @@ def training(name, stages, folder):
                 "data.test_fraction=0", "data.cache_bytes=1GiB", "optimizer.lr=0.00001",
                 "train.steps=100000000", "train.evaluate_every=0", "monitor.tensorboard=false",
                 f"run.dir={run_folder}/run")
-    return [[TRIREME, "train", "--quiet", "--workers", WORKERS,
-             *(word for setting in settings for word in ("--set", setting))]]
+    return [[TRIREME, "train", "--quiet", "--workers", WORKERS, *set_words(settings)]]
 
 
 def data_loader(folder):
@@ -121,13 +124,6 @@ def row(what, whose, data, added):
             f"{statistics.median(times):.2f}", f"{low:.2f} to {high:.2f}")
 
 
-def make_large(folder, count):
-    subprocess.run([PYTHON, "-c", "import pathlib, sys; sys.path.insert(0, sys.argv[1]); "
-                    "import peer_input; peer_input.write_images(pathlib.Path(sys.argv[2]), "
-                    "int(sys.argv[3]), 640, 427, 90)", ROOT / "bench", folder, str(count)],
-                   check=True)
-
-
 def measure_input_memory(rounds):
     with tempfile.TemporaryDirectory(prefix="trireme-bench-") as folder:
         many, few, images, few_images = (pathlib.Path(folder) / name for name in
@@ -136,8 +132,8 @@ def measure_input_memory(rounds):
             each.mkdir()
         make_bytes(many, MANY)
         make_bytes(few, FEW)
-        make_large(images, IMAGES)
-        make_large(few_images, FEW_IMAGES)
+        make_images(images, "make-large", "--count", IMAGES)
+        make_images(few_images, "make-large", "--count", FEW_IMAGES)
         mapped = functools.partial(training, "cifar", f"normalise({COLOURS})")
         cached = functools.partial(
             training, "image_folder",

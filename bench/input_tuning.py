@@ -5,9 +5,9 @@ import functools
 import pathlib
 import tempfile
 
-from contenders import TRIREME, progress, run
+from contenders import TRIREME, measurement_of_samples, progress, run, set_words
 from inputs import BATCH, COLOURS, SECONDS, make_bytes, make_images
-from pairs import Measurement, interleave
+from pairs import interleave
 from report import Row, Section, median_of
 
 SETTLING = 3
@@ -18,13 +18,11 @@ def loaded(name, path, stages, threads, prefetch, *settings):
     words = (f"data.name={name}", f"data.path={path}", f"data.stages={stages}",
              f"data.batch={BATCH}", f"data.threads={threads}", f"data.prefetch={prefetch}",
              "data.test_fraction=0", *settings)
-    figures = run([TRIREME, "bench", "input", "--seconds", SECONDS, "--json"] +
-                  [word for setting in words for word in ("--set", setting)])
+    figures = run([TRIREME, "bench", "input", "--seconds", SECONDS, "--json"] + set_words(words))
     if figures["tuned"]["threads"]:
         progress(f"{figures['tuned']['to_freeze']}, {figures['tuned']['reason']}, after "
                  f"{figures['tuned']['seconds']:.1f} s")
-    seconds = 1000 / figures["samples_per_second"]
-    return Measurement(seconds, seconds)
+    return measurement_of_samples(figures)
 
 
 def beside_a_grid(title, name, path, stages, rounds):

@@ -8,7 +8,8 @@ import shutil
 import subprocess
 import tempfile
 
-from contenders import PYTHON, ROOT, TRIREME, progress, run
+from contenders import (PYTHON, ROOT, TRIREME, measurement_of_samples, progress, run,
+                        set_words)
 from pairs import Measurement, interleave
 from programmes import compiled
 from report import Row, Section
@@ -39,34 +40,29 @@ class Set:
 
 def ours(data, threads):
     figures = run([TRIREME, "bench", "input", "--seconds", SECONDS, "--json"] +
-                  [word for setting in (f"data.name={data.name}", f"data.path={data.path}",
-                                        f"data.stages={data.stages}", f"data.batch={BATCH}",
-                                        f"data.threads={threads}", "data.test_fraction=0",
-                                        "data.prefetch=4")
-                   for word in ("--set", setting)])
-    seconds = 1000 / figures["samples_per_second"]
-    return Measurement(seconds, seconds)
+                  set_words((f"data.name={data.name}", f"data.path={data.path}",
+                             f"data.stages={data.stages}", f"data.batch={BATCH}",
+                             f"data.threads={threads}", "data.test_fraction=0",
+                             "data.prefetch=4")))
+    return measurement_of_samples(figures)
 
 
 def torch_loader(data, workers, batched=False):
     words = [PYTHON, PEER, data.peer, data.path, "--workers", workers, "--seconds", SECONDS,
              "--batch", BATCH]
     figures = run(words + (["--batched"] if batched else []))
-    seconds = 1000 / figures["samples_per_second"]
-    return Measurement(seconds, seconds)
+    return measurement_of_samples(figures)
 
 
 def pipeline(library, data, threads):
     figures = run([PIPELINES[library][0], PIPELINES_PEER, library, data.peer, data.path,
                    "--threads", threads, "--seconds", SECONDS, "--batch", BATCH])
-    seconds = 1000 / figures["samples_per_second"]
-    return Measurement(seconds, seconds)
+    return measurement_of_samples(figures)
 
 
 def bound(programme, kind, data, threads):
     figures = run([programme, kind, data.path, SECONDS, BATCH, threads])
-    seconds = 1000 / figures["samples_per_second"]
-    return Measurement(seconds, seconds)
+    return measurement_of_samples(figures)
 
 
 # The kind of data -> name of a loop without a library -> its word for input_bound.cc.
@@ -109,9 +105,8 @@ def trained(path, stages, threads):
         settings = (f"data.path={path}", f"data.stages={stages}", f"data.threads={threads}",
                     "data.test_fraction=0", f"train.steps={STEPS}", f"run.dir={folder}/run")
         words = [TRIREME, "train", ROOT / "examples/images.yaml", "--report", report]
-        subprocess.run([str(word) for word in words] +
-                       [word for setting in settings for word in ("--set", setting)],
-                       check=True, capture_output=True)
+        subprocess.run([str(word) for word in words] + set_words(settings), check=True,
+                       capture_output=True)
         found = json.loads(report.read_text())
     phases = found["phases"][0]  # In each step but the first.
     seconds = sum(value for name, value in phases.items() if name not in ("rank", "steps"))
@@ -134,8 +129,8 @@ def rows_of_steps(base, small, rounds):
                 taken[repeated])]
 
 
-def make_images(folder, command):
-    subprocess.run([PYTHON, PEER, command, folder], check=True)
+def make_images(folder, command, *more):
+    subprocess.run([str(word) for word in (PYTHON, PEER, command, folder, *more)], check=True)
 
 
 def measure_inputs(rounds):

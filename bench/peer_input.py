@@ -107,6 +107,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=3)
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--batched", action="store_true")
+    parser.add_argument("--count", type=int, default=400, help="images of make-large")
     arguments = parser.parse_args()
     random.seed(1)
     torch.manual_seed(1)
@@ -114,7 +115,7 @@ def main():
     if arguments.kind == "make-small":
         return write_images(arguments.folder, 4000, 32, 32, 95)
     if arguments.kind == "make-large":
-        return write_images(arguments.folder, 400, 640, 427, 90)
+        return write_images(arguments.folder, arguments.count, 640, 427, 90)
     data = data_set(arguments.kind, arguments.folder)
     samples, begin = 0, None
     while begin is None or time.monotonic() - begin < arguments.seconds:

@@ -7,9 +7,9 @@ import subprocess
 import sys
 import tempfile
 
-from contenders import PYTHON, ROOT, TRIREME, progress, run
+from contenders import PYTHON, ROOT, TRIREME, measurement_of_samples, progress, run
 from inputs import PIPELINES, SECONDS
-from pairs import Measurement, interleave
+from pairs import interleave
 from programmes import arrow_libraries, compiled
 from report import Row, Section
 
@@ -26,8 +26,7 @@ def measured(words, content):
     if content.setdefault("bytes", read) != read:
         sys.exit(f"bench: {read} bytes of a record, where another reader has {content['bytes']}: "
                  f"{' '.join(map(str, words))}")
-    seconds = 1000 / figures["samples_per_second"]
-    return Measurement(seconds, seconds)
+    return measurement_of_samples(figures)
 
 
 def ours(form, path, order, field="*"):

@@ -18,7 +18,7 @@ class BatchMemory {
     std::memcpy(memory_.data() + used_, bytes, count);
     used_ += count;
   }
-  // Behind the last field of a record.
+  // Called behind the last field of a record.
   void end_record() {
     ++records_;
     if (records_ % kBatch == 0) forget_batch();

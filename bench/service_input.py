@@ -8,7 +8,8 @@ import os
 import subprocess
 import sys
 
-from contenders import ONE_THREAD, PYTHON, ROOT, TRIREME, object_in, progress, run
+from contenders import (ONE_THREAD, PYTHON, ROOT, TRIREME, object_in, progress, run,
+                        set_words)
 from pairs import Measurement, interleave
 from report import Row
 
@@ -19,11 +20,9 @@ ROW_BYTES = 3 * 224 * 224 * 4
 
 
 def settings(data, *more):
-    return [word for setting in (f"data.name={data.name}", f"data.path={data.path}",
-                                 f"data.stages={data.stages}", "data.batch=64",
-                                 "data.threads=2", "data.test_fraction=0",
-                                 "data.service_bytes=256MiB", *more)
-            for word in ("--set", setting)]
+    return set_words((f"data.name={data.name}", f"data.path={data.path}",
+                      f"data.stages={data.stages}", "data.batch=64", "data.threads=2",
+                      "data.test_fraction=0", "data.service_bytes=256MiB", *more))
 
 
 def start(closing, *words):
@@ -31,6 +30,7 @@ def start(closing, *words):
                                env={**os.environ, **ONE_THREAD, **SECRET},
                                stdout=subprocess.PIPE, text=True)
     closing.callback(process.stdout.close)
+    closing.callback(process.kill)
     return process
 
 
@@ -87,7 +87,6 @@ def served_gigabyte(data, images, threads):
     kept = ("data.service_bytes=1GiB", f"data.threads={threads}", "data.prefetch=4")
     with contextlib.ExitStack() as closing:
         server, address = start_server(closing, data, "data.service_bytes=1GiB")
-        closing.callback(server.kill)
         words = [TRIREME, "bench", "input", "--json",
                  *settings(data, *kept, f"data.service={address}"), "--seconds"]
         first = 0

@@ -6,7 +6,6 @@ import http.server
 import re
 import ssl
 import threading
-import time
 
 from support import TRIREME, SystemTest, environment
 

@@ -19,7 +19,7 @@ TRIREME_MODEL("lone", trireme::model_factory<Lone>(), {.input = {{3, 16, 16}, 3}
     one.data = one.data.mul(0.75);
     return one;
   });
-  // As if it waited for a file.
+  // It takes as long as a stage that waits for a file.
   trireme::register_map("slow", [](trireme::Example one, const trireme::Draw&) {
     std::this_thread::sleep_for(std::chrono::milliseconds(4));
     return one;

@@ -207,6 +207,17 @@ def free_port():
     raise AssertionError("no port is free")
 
 
+def own_bytes(pid):
+    """Returns a process's part (PSS) of all memory that is no file; 0: it has ended. The shares of
+    files, such as libraries, depend on who else has mapped them."""
+    try:
+        rollup = pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text()
+    except OSError:
+        return 0
+    return 1024 * sum(int(kib) for kib in
+                      re.findall(r"^Pss_(?:Anon|Shmem): +(\d+) kB$", rollup, re.M))
+
+
 def state_and_parent(pid):
     state, parent = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[:2]
     return state, int(parent)

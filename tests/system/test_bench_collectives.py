@@ -2,10 +2,9 @@
 and refuses wrong input before anything starts."""
 
 import json
-import socket
 import unittest
 
-from support import DIGITS, TRIREME, SystemTest, environment
+from support import DIGITS, TRIREME, SystemTest, environment, free_port
 
 ALGORITHMS = ("naive", "direct", "ring", "recursive_doubling", "halving_doubling", "tree",
               "hierarchical")
@@ -35,9 +34,7 @@ class BenchCollectives(SystemTest):
             self.assertEqual(json.loads(out)["tensors"], "shared")
 
     def test_launchers_of_several_hosts_measure_together(self):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            rendezvous = "127.0.0.1:%d" % probe.getsockname()[1]
+        rendezvous = f"127.0.0.1:{free_port()}"
         env = environment(TRIREME_JOB_TOKEN="a token of this test")
         words = [TRIREME, "bench", "collectives", "--bytes", "4KB", "--path", "tcp", "--steps",
                  "3", "--json", "--nodes", "2", "--rendezvous",

@@ -3,14 +3,12 @@ of the model."""
 
 import json
 import os
-import pathlib
-import re
 import signal
 import subprocess
 import unittest
 
-from support import (BIN, DIGITS, TRIREME, SystemTest, environment, processes_that_mention,
-                     wait_until)
+from support import (BIN, DIGITS, TRIREME, SystemTest, environment, own_bytes,
+                     processes_that_mention, wait_until)
 
 
 class MemoryFromOutside(SystemTest):
@@ -39,12 +37,6 @@ class MemoryFromOutside(SystemTest):
                 self.assertLessEqual(held, budget)
                 self.assertGreater(whole - part, 0.75 * (activations - budget))
         self.assertEqual(list(self.folder.iterdir()), [])
-
-
-def own_bytes(pid):
-    """Returns the process's part (PSS) of all memory that is no file, such as its libraries."""
-    rollup = pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text()
-    return 1024 * sum(int(kib) for kib in re.findall(r"Pss_(?:Anon|Shmem): +(\d+) kB", rollup))
 
 
 class PartsFromOutside(SystemTest):

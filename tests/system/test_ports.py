@@ -158,25 +158,26 @@ class Ports(SystemTest):
         alone = self.epochs(self.assert_same_bits("transfer_learning", self.digits, backbone,
                                                   heads / "alone.pt"))
         self.assertEqual(len(alone), 6)
-        self.assertGreater(alone[-1][1], alone[0][1])
-        self.assertGreater(alone[-1][1], 0.8)
+        self.assertGreater(alone[-1][2], alone[0][2])
+        self.assertGreater(alone[-1][2], 0.8)
         for processes in (2, 3):
             with self.subTest(processes=processes):
                 out = self.output_of(*words, heads / f"{processes}.pt", processes=processes)
                 together = self.epochs(out)
                 self.assertEqual(len(together), 6 * processes)
                 self.assertEqual(len(set(together)), 6)  # All ranks have the same head.
-                for each in set(together):
-                    nearest = min(alone, key=lambda one: abs(one[2] - each[2]))
-                    self.assertAlmostEqual(each[2], nearest[2], delta=1e-3 * nearest[2])
-                    self.assertAlmostEqual(each[0], nearest[0], delta=0.01)
+                for each, one in zip(sorted(set(together)), alone, strict=True):
+                    self.assertEqual(each[0], one[0])
+                    self.assertAlmostEqual(each[1], one[1], delta=0.01)
+                    self.assertAlmostEqual(each[3], one[3], delta=1e-3 * one[3])
         self.assertEqual(sorted(file.name for file in heads.iterdir()),
                          ["2.pt", "3.pt", "alone.pt"])
 
     def epochs(self, out):
-        """The accuracy of each epoch, that of its tests, and a sum over the head's weights."""
+        """Each epoch: its number, its accuracy, that of its tests, and a sum over the head's
+        weights."""
         return [tuple(map(float, each)) for each in re.findall(
-            r"accuracy (\S+), of tests (\S+), weights (\S+)", out)]
+            r"epoch (\d+): accuracy (\S+), of tests (\S+), weights (\S+)", out)]
 
     def test_a_job_that_sets_no_seed_draws_one_target(self):
         targets = []

@@ -11,7 +11,7 @@ import lmdb
 import numpy as np
 
 from file_server import RemoteTest
-from support import BIN, TRIREME, environment
+from support import BIN, environment
 
 HAS_ARROW = (BIN.parent / "lib/libtrireme_arrow.so").exists()
 COUNT = 24
@@ -205,11 +205,8 @@ class RemoteFormats(RemoteTest):
     def test_they_are_packed_from_a_server(self):
         files, pattern = self.files(1)["cifar"]
         server = self.serve(files)
-        code, out, err = self.run_to_end(
-            TRIREME, "data", "pack", f"{server.url}/{pattern}", "--format", "cifar", "--to", "npy",
-            "--output", self.folder / "packed", "--download-dir", self.downloads,
-            env=environment(no_proxy="127.0.0.1"))
-        self.assertEqual(code, 0, out + err)
+        self.data("pack", f"{server.url}/{pattern}", "--format", "cifar", "--to", "npy",
+                  "--output", self.folder / "packed")
         self.assertEqual(np.load(self.folder / "packed" / "image.npy").shape,
                          (2 * COUNT, 3, 32, 32))
 

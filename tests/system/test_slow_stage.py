@@ -2,26 +2,13 @@
 data.memory_bytes, measured from outside."""
 
 import json
-import pathlib
 import random
-import re
 import time
 import unittest
 
-from support import BIN, TRIREME, SystemTest, processes_that_mention
+from support import BIN, TRIREME, SystemTest, own_bytes, processes_that_mention
 
 OWN_STAGE = BIN.parent / "lib" / "own_stage.so"
-
-
-def private_and_shared_bytes(pid):
-    """The memory of a process without files, by PSS. The shares of files depend on who else has
-    mapped them."""
-    try:
-        rollup = pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text()
-    except OSError:  # It has ended.
-        return 0
-    return 1024 * sum(int(kilobytes) for kilobytes in
-                      re.findall(r"^Pss_(?:Anon|Shmem): +(\d+) kB$", rollup, re.M))
 
 
 class SlowStage(SystemTest):
@@ -67,7 +54,7 @@ train: {{evaluate_every: 0}}
                          report, *words)
         most, deadline = 0, time.monotonic() + 120
         while job.poll() is None and time.monotonic() < deadline:
-            most = max(most, sum(private_and_shared_bytes(pid)
+            most = max(most, sum(own_bytes(pid)
                                  for pid, _ in processes_that_mention(str(run))))
             time.sleep(0.03)
         out, err = job.communicate(timeout=1)

@@ -27,6 +27,7 @@ void lose_one_and_throw(const World& world) {
   const auto deadline = trireme::Deadline::after(trireme::Milliseconds(20000));
   while (!world.lost_a_worker() && !deadline.expired())
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  if (!world.lost_a_worker()) throw std::runtime_error("no loss was seen within 20 s");
   throw std::out_of_range("no such word");
 }
 
