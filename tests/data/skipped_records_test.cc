@@ -125,15 +125,38 @@ TEST(TestParts, MayHaveOtherTypesInFieldsThatNoSampleNeeds) {
   }
 }
 
+// The numbers of classes in a list without names need not be those of the names.
+TEST(TestParts, HaveTheNamesOfClassesThatTheTrainingPartHas) {
+  const Folder folder;
+  DataOptions options = csv_of(folder);
+  options.name = "image_list";
+  options.stages = "decode";
+  for (const char* const image : {"a.png", "b.png"}) folder.write(image, "x");
+  options.path = folder.write("train.txt", "a.png cat\nb.png dog\n");
+  options.test_path = folder.write("test.txt", "a.png 1\nb.png 0\n");
+  const std::string said =
+      message_of(ErrorCode::invalid_argument, [&] { read_record_set(options); });
+  EXPECT_NE(said.find("and 0 named classes, and data.path has"), std::string::npos) << said;
+}
+
+// Ten images, of which each has its number as label.
+std::string ten_images() {
+  std::string images;
+  for (int i = 0; i < 10; ++i) images += static_cast<char>(i) + std::string(3072, 'x');
+  return images;
+}
+DataOptions cifar_of(const Folder& folder, double test_fraction) {
+  DataOptions options;
+  options.name = "cifar";
+  options.path = folder.write("data_batch_1.bin", ten_images()).string();
+  options.test_fraction = test_fraction;
+  return options;
+}
+
 // The file loses bytes of its last record and no page, so that no access fails.
 TEST(ShortenedFiles, AreAnErrorInTheBatchThatReadsThem) {
   const Folder folder;
-  std::string images;
-  for (int i = 0; i < 10; ++i) images += static_cast<char>(i) + std::string(3072, 'x');
-  DataOptions options;
-  options.name = "cifar";
-  options.path = folder.write("data_batch_1.bin", images).string();
-  options.test_fraction = 0;
+  const DataOptions options = cifar_of(folder, 0);
   const Dataset data = read_record_set(options);
   const auto source = record_pipelines(data).train;
   EXPECT_EQ(source->get_batch(Draws({8, 9})).target[1].item<int64_t>(), 9);
@@ -149,15 +172,10 @@ TEST(ShortenedFiles, AreAnErrorInTheBatchThatReadsThem) {
 // Files that are named are the training part alone.
 TEST(CifarParts, OfFilesHaveNoTestPartUnlessItIsNamed) {
   const Folder folder;
-  std::string images;
-  for (int i = 0; i < 10; ++i) images += static_cast<char>(i) + std::string(3072, 'x');
-  DataOptions options;
-  options.name = "cifar";
-  options.path = folder.write("data_batch_1.bin", images).string();
-  options.test_fraction = 0.2;
+  DataOptions options = cifar_of(folder, 0.2);
   EXPECT_EQ(read_record_set(options).train_samples, 8);
   EXPECT_EQ(read_record_set(options).test_samples, 2);
-  folder.write("test_batch.bin", images.substr(0, 3 * 3073));
+  folder.write("test_batch.bin", ten_images().substr(0, 3 * 3073));
   options.path = folder.path().string();
   EXPECT_EQ(read_record_set(options).train_samples, 10);
   EXPECT_EQ(read_record_set(options).test_samples, 3);

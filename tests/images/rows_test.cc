@@ -43,7 +43,6 @@ TEST(WriteRow, NormalisesFlipsAndOrdersAnyImage) {
       }
 }
 
-// The clones for newer processors must round like this one.
 TEST(WriteRow, WritesNothingOfAnImageWithoutPixels) {
   RowOptions options = kUsual;
   options.flip_horizontally = true;
@@ -55,6 +54,7 @@ TEST(WriteRow, WritesNothingOfAnImageWithoutPixels) {
   EXPECT_EQ(number, 7);
 }
 
+// The clones for newer processors must round like this one.
 TEST(WriteRow, HasTheBitsOfPlainArithmetic) {
   Image image;
   image.reshape(3, 256, 3);

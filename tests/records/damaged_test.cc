@@ -1,10 +1,10 @@
 // Damaged records that the index knows: an error when the files are opened, or records that read()
 // refuses, whatever the format.
 #include <fmt/format.h>
-#include <trireme/records/crc32c.h>
 
 #include "files.h"
 #include "tar_files.h"
+#include "tfrecord_files.h"
 
 namespace trireme::records {
 namespace damaged_tests {
@@ -156,7 +156,7 @@ TEST(Damaged, ListsAndTextsOfMostLinesAreFieldsIfTheyAreNeeded) {
   EXPECT_EQ(of_x->damaged(), (Numbers{1, 2}));
   EXPECT_EQ(of_t->damaged(), (Numbers{2, 3}));
   EXPECT_EQ(of_x->length(0), 2);
-  EXPECT_EQ(of_x->length(1), std::nullopt);  // That of its text is another one.
+  EXPECT_EQ(of_x->length(1), std::nullopt);  // The length of its text is another one.
   EXPECT_EQ(of_x->length(4), 3);
   expect_parts(message_of(ErrorCode::corrupt, [&] { read_record(*of_x, 1); }),
                {"x.jsonl, line 2", "there is no member 'x'"});
@@ -238,15 +238,9 @@ TEST(Damaged, TheRestOfACutFileIsOneRecord) {
   EXPECT_EQ(numbers_in(*open_records(keeping(folder.path("t"))), "cls"),
             (Numbers{0, 1, -1, 0, 1, 2}));
 
-  const auto record = [](const std::string& bytes) {
-    const auto crc = [](const std::string& of) {
-      return bytes_of_number(masked_crc(crc32c(std::as_bytes(std::span(of)))));
-    };
-    const std::string length = bytes_of_number<uint64_t>(bytes.size());
-    return length + crc(length) + bytes + crc(bytes);
-  };
   // An Example whose feature "y" has the bytes "v".
-  const std::string example = record("\x0a\x0d\x0a\x0b\x0a\x01y\x12\x06\x0a\x04\x0a\x02vv");
+  const std::string example =
+      tfrecord_tests::record_of("\x0a\x0d\x0a\x0b\x0a\x01y\x12\x06\x0a\x04\x0a\x02vv");
   folder.write("r/0.tfrecord", "short");
   folder.write("r/1.tfrecord", example + example.substr(0, 20));
   const auto reader = open_records(keeping(folder.path("r")));

@@ -46,6 +46,13 @@ class Folder {
 
 std::string zstd_of(std::string_view content);
 
+// For OpenOptions::needed: all fields.
+inline std::vector<std::string> names_of_fields(const std::vector<FieldSpec>& fields) {
+  std::vector<std::string> names;
+  for (const FieldSpec& field : fields) names.push_back(field.name);
+  return names;
+}
+
 // The number in its little-endian bytes.
 template <typename T>
 std::string bytes_of_number(T number) {

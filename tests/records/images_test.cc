@@ -194,6 +194,10 @@ TEST(OpenRecords, SaysWhyImagesOnAServerAreRefused) {
   const std::string said =
       refusal_without_secret(server.options("image_list", list), ErrorCode::corrupt);
   EXPECT_NE(said.find("'http://127.0.0.1:1/data/cat.jpg' is an address"), std::string::npos);
+  OpenOptions keeping = server.options("image_list", list);
+  keeping.keeps_damaged = true;
+  const std::string place = open_records(keeping)->place(0);
+  EXPECT_NE(place.find("http://127.0.0.1:1/data/cat.jpg, record 0"), std::string::npos) << place;
 }
 
 TEST(Cifar, RefusesCutFilesAndWrongLabels) {

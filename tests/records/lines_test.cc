@@ -1,6 +1,5 @@
-#include <trireme/records/crc32c.h>
-
 #include "files.h"
+#include "tfrecord_files.h"
 
 namespace trireme::records {
 namespace lines_tests {
@@ -111,13 +110,7 @@ std::string repeated(std::string_view line, int times) {
 // Files of less than 16 MiB, whose indexes are larger.
 TEST(Lines, OfWhichEachCostsNothingButItsEntryAreRefused) {
   const Folder folder;
-  const std::string empty_record = [] {
-    const std::string length(8, '\0');
-    const auto crc = [](const std::string& of) {
-      return bytes_of_number(masked_crc(crc32c(std::as_bytes(std::span(of)))));
-    };
-    return length + crc(length) + crc({});
-  }();
+  const std::string empty_record = tfrecord_tests::record_of("");
   constexpr int kTimes = 500'000;
   const std::vector<std::pair<std::string, std::string>> bombs{{"lines", "\n"},
                                                                {"csv", "1\n"},
@@ -141,7 +134,7 @@ TEST(Lines, OfWhichEachCostsNothingButItsEntryAreRefused) {
   options.path = folder.write("x.txt.gz", gzipped(repeated("\n", kTimes)));
   options.max_ratio = 1'000'000;
   EXPECT_EQ(open_records(options)->size(), kTimes);
-  // What is not packed costs its sender as much.
+  // A file that is not packed costs its sender as much.
   options.path = folder.write("x.txt", repeated("\n", kTimes));
   options.max_ratio = 1;
   EXPECT_EQ(open_records(options)->size(), kTimes);

@@ -34,9 +34,8 @@ TEST(WebDataset, MakesRecordsOfMembersWithOneName) {
     EXPECT_EQ(reader->label(i), i % 2 == 0 ? 3 : 5);
     EXPECT_EQ(record.find("seg.png") != nullptr, i % 2 == 1);
   }
-  std::vector<std::string> names;
-  for (const FieldSpec& field : reader->fields()) names.push_back(field.name);
-  EXPECT_EQ(names, (std::vector<std::string>{"__key__", "cls", "jpg"}));
+  EXPECT_EQ(names_of_fields(reader->fields()),
+            (std::vector<std::string>{"__key__", "cls", "jpg"}));
   EXPECT_EQ(reader->blocks(), (std::vector<int64_t>{2, 2, 2}));
   EXPECT_NE(reader->place(1).find("s-0.tar, record 1 at byte 2560"), std::string::npos)
       << reader->place(1);

@@ -10,10 +10,11 @@ from support import BIN, ROOT, TRIREME, SystemTest, environment
 
 # Kernels of LibTorch and MKL may round by the size of the batch and by the processor. After some
 # steps such a rounding decides which pixel is the largest of a pool, which makes a difference of
-# 1e-4. So fewer steps are compared; a wrong weight of a rank would show in the second one.
+# 1e-4. So the bound of the later steps is wider; a wrong weight of a rank would show in the second
+# one.
 SAME_KERNELS = {"OMP_NUM_THREADS": "1", "ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2",
                 "MKL_ENABLE_INSTRUCTIONS": "AVX2", "MKL_CBWR": "AVX2,STRICT"}
-COMPARED = 30
+STRICT_STEPS = 30
 
 PROGRAMME = BIN / "ports"
 EXAMPLES = ROOT / "examples" / "from_libtorch"
@@ -87,7 +88,8 @@ class Ports(SystemTest):
                 together = self.losses(
                     self.output_of("mnist_after", self.digits, 0, processes=processes))
                 self.assertEqual(len(together), len(alone))
-                self.assert_close(together, alone, 1e-5, count=COMPARED)
+                self.assert_close(together, alone, 1e-5, count=STRICT_STEPS)
+                self.assert_close(together, alone, 1e-2, count=50)
 
     def losses(self, out):
         """Returns the mean loss of each step over the samples of all ranks."""

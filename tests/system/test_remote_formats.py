@@ -148,7 +148,7 @@ class RemoteFormats(RemoteTest):
         self.assertEqual(records, old)
         self.assertEqual([name for name, _ in server.requests], ["0.bin"] * 2)
         self.assertIn("0.bin", err)
-        self.assertIn("nor is the server asked", err)
+        self.assertIn("it is not asked for changes of the other files", err)
 
     def test_old_files_are_not_mixed_with_new_ones(self):
         server = self.serve({"a.bin": cifar(1), "b.bin": cifar(2)})
@@ -161,6 +161,20 @@ class RemoteFormats(RemoteTest):
         self.assertIn("cannot be fetched", out)
         server.faults = {}
         self.assertEqual(len(self.records(address, "cifar")[0]), 2 * COUNT)
+        # Neither is a file that is fetched now used beside old ones, whichever comes first.
+        for gone, broken in (("b.bin", "a.bin"), ("a.bin", "b.bin")):
+            with self.subTest(gone=gone):
+                copies = {file: file.read_bytes() for file in self.downloads.glob("*.shard")}
+                self.assertEqual(len(copies), 2)
+                content = server.files[gone]
+                for file, held in copies.items():
+                    if held.startswith(content[:1000]):
+                        file.unlink()
+                server.faults = {broken: ["503"] * 9}
+                out = self.data("head", address, "--format", "cifar", code=1)
+                self.assertIn(gone if gone == "b.bin" else broken, out)
+                server.faults = {}
+                self.records(address, "cifar")
 
     def test_all_files_must_fit_into_the_folder(self):
         for name, (files, pattern) in self.files(1).items():

@@ -1,7 +1,6 @@
 #include <trireme/cli/cache_by_worker.h>
 
 #include <fmt/format.h>
-#include <poll.h>
 #include <trireme/base/deadline.h>
 #include <trireme/base/descriptor.h>
 #include <trireme/base/error.h>
@@ -14,6 +13,7 @@
 #include <cstdio>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace trireme::cli {
@@ -26,22 +26,14 @@ launch::ChildProcess start_choice(const Config& config) {
   std::vector<std::string> words{torch_program("trireme-worker").string(), "data-cache"};
   for (const std::string& setting : to_settings(config))
     words.insert(words.end(), {"--set", setting});
-  std::vector<std::string> environment;
-  for (char** each = environ; *each; ++each) environment.emplace_back(*each);
-  for (const char* const own : {"OMP_NUM_THREADS=1", "MKL_NUM_THREADS=1"})
-    environment.emplace_back(own);
-  return {words, environment};
+  return {words, launch::environment_of_this_process()};
 }
 
-// Appends what there is to read. False: the other end is closed.
-bool read_some(int from, std::string& text) {
+// Appends all that there is to read now.
+void read_some(int from, std::string& text) {
   std::array<char, 4096> part{};
-  for (;;) {
-    const ssize_t bytes = ::read(from, part.data(), part.size());
-    if (bytes == 0) return false;
-    if (bytes < 0) return true;
+  for (ssize_t bytes = 0; (bytes = ::read(from, part.data(), part.size())) > 0;)
     text.append(part.data(), static_cast<size_t>(bytes));
-  }
 }
 
 Error too_late() {
@@ -51,25 +43,28 @@ Error too_late() {
                "data.cache=stages");
 }
 
-// Waits for the end of the process. Returns what it has written to standard output; the rest goes
-// on to that of this process.
-std::string output_of(launch::ChildProcess& child, launch::ProcessEnd& end) {
+struct Output {
+  launch::ProcessEnd end;
+  std::string text;
+};
+
+// Waits for the end of the process. What it has written to standard error goes on to that of this
+// process. A process that it leaves may hold the pipes open, so their end says nothing.
+Output output_of(launch::ChildProcess& child) {
   const Deadline deadline = Deadline::after(kPatience);
   const Descriptor out(child.release_output()), errors(child.release_error_output());
   std::string text, complaints;
-  for (bool is_open = true; is_open;) {
-    if (deadline.expired()) throw too_late();
-    std::array<pollfd, 2> ends{{{out.get(), POLLIN, 0}, {errors.get(), POLLIN, 0}}};
-    ::poll(ends.data(), ends.size(), static_cast<int>(kLook.count()));
-    const bool has_output = read_some(out.get(), text);
-    is_open = read_some(errors.get(), complaints) || has_output;
+  std::optional<launch::ProcessEnd> end;
+  for (;;) {
+    end = child.poll_end();  // Before the reading, so that all that it wrote is in the pipes.
+    read_some(out.get(), text);
+    read_some(errors.get(), complaints);
+    if (end || deadline.expired()) break;
+    std::this_thread::sleep_for(kLook);
   }
   fmt::print(stderr, "{}", complaints);
-  std::optional<launch::ProcessEnd> ended;
-  while (!(ended = child.poll_end()) && !deadline.expired()) std::this_thread::sleep_for(kLook);
-  if (!ended) throw too_late();
-  end = *ended;
-  return text;
+  if (!end) throw too_late();
+  return {*end, std::move(text)};
 }
 
 // The last line. Functions of the user's may have written others, which go on to standard error.
@@ -92,8 +87,7 @@ Json choice_in(std::string text) {
 int place_cache_by_worker(Config& config, bool quiet) {
   if (config.data.cache != "auto") return kExitOk;
   launch::ChildProcess child = start_choice(config);
-  launch::ProcessEnd end;
-  const std::string text = output_of(child, end);
+  const auto [end, text] = output_of(child);
   if (end.by_signal)
     throw Error(ErrorCode::peer_lost, "cli",
                 fmt::format("data.cache is auto, and the process that measured it was lost: {}",

@@ -41,7 +41,7 @@ Json json_of(const Reader& reader) {
           {"classes", reader.class_names()}};
 }
 
-// Those of a text are its characters, such as the end of a line.
+// The classes of a text are its characters, such as the end of a line.
 std::string shown_class(const std::string& name) {
   const bool has_control = std::ranges::any_of(
       name, [](char letter) { return static_cast<unsigned char>(letter) < ' '; });

@@ -271,6 +271,9 @@ int train(TrainArguments arguments) {
     require_place_of("--report", arguments.report, {config.record.dir, checkpoint_dir(config)});
     schedule_faults(faults, strategy.world_size,
                     check_model_and_data(config, elastic ? elastic->maximum : 0));
+    // Samples that cannot be loaded end the run here, before a folder is changed.
+    if (const int code = place_cache_by_worker(config, arguments.quiet); code != kExitOk)
+      return code;
     // In an elastic job of a cluster this may be a lost task that joins the others again, which
     // use the folder. The worker that becomes rank 0 finds out whether another job does.
     if (elastic && launched)
@@ -278,8 +281,6 @@ int train(TrainArguments arguments) {
     else
       prepare_folders(arguments, config, launched);
   }
-  if (const int code = place_cache_by_worker(config, arguments.quiet); code != kExitOk)
-    return code;
   if (expects) return run_and_judge(arguments, config, strategy);
   const bool has_roles = arguments.chief || arguments.evaluator;
   if (!launched && (workers > 1 || arguments.node.nodes > 1 || elastic || has_roles))

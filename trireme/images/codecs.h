@@ -23,7 +23,7 @@ struct JpegLayout {
 struct Request {
   Bytes file;
   Header header;
-  JpegLayout jpeg;  // Of a JPEG alone.
+  JpegLayout jpeg;  // Only a JPEG has one.
   int channels = 3;
   const DecodeLimits* limits = nullptr;
   Crop crop;  // The whole image, if the caller wants all of it.

@@ -4,7 +4,7 @@
 
 namespace trireme::images {
 
-// Comes to the first scan. Throws Error(corrupt) if the file does not come so far, and
+// Reads up to the first scan. Throws Error(corrupt) if the file ends before it, and
 // Error(unsupported) for the kinds of JPEG that libjpeg-turbo cannot decode to bytes.
 JpegLayout read_jpeg_layout(Bytes file);
 

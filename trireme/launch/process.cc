@@ -227,4 +227,10 @@ bool ChildProcess::is_stopped() const {
          info.si_pid != 0;
 }
 
+std::vector<std::string> environment_of_this_process() {
+  std::vector<std::string> entries;
+  for (char** entry = environ; *entry; ++entry) entries.emplace_back(*entry);
+  return entries;
+}
+
 }  // namespace trireme::launch

@@ -51,4 +51,7 @@ class ChildProcess {
   std::optional<ProcessEnd> end_;
 };
 
+// The variables of this process, "NAME=value".
+std::vector<std::string> environment_of_this_process();
+
 }  // namespace trireme::launch

@@ -28,9 +28,6 @@ namespace trireme::launch {
 // started, no more are started.
 constexpr int kEarlyDeaths = 3;
 
-// The variables of this process, "NAME=value".
-std::vector<std::string> environment_of_this_process();
-
 // A process that this launcher has started: a worker, or a side task.
 struct Worker {
   // The worker's number in the whole job. In an elastic job it is the number of its place, which a

@@ -8,12 +8,6 @@
 
 namespace trireme::launch {
 
-std::vector<std::string> environment_of_this_process() {
-  std::vector<std::string> entries;
-  for (char** entry = environ; *entry; ++entry) entries.emplace_back(*entry);
-  return entries;
-}
-
 void Supervision::start_coordinator() {
   const membership::MembershipOptions membership{.workers = options_.workers,
                                                  .join_timeout = options_.join_timeout,

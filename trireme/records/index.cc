@@ -258,7 +258,7 @@ void IndexContent::begin_file(uint64_t packed_bytes, const UnpackLimits& limits)
 
 void IndexContent::add(const Entry& entry) {
   entries.push_back(entry);
-  if (packed_bytes_ > 0) check_count(entries.size() - first_of_file_);
+  check_count(entries.size() - first_of_file_);
 }
 
 // An empty line is a compressed bit, and 40 bytes of the index.

@@ -42,7 +42,7 @@ struct IndexContent {
   void begin_file(uint64_t packed_bytes, const UnpackLimits& limits);
   // Throws Damage if a packed file has too many entries for its bytes.
   void add(const Entry& entry);
-  // What add() does when the file in hand gets this number of entries.
+  // Makes the check of add() for this number of entries of the file in hand.
   void check_count(size_t entries_of_file) const;
   // Gives a damaged record its number. Throws Damage if there are too many of them.
   void add_damaged(const Entry& entry, std::string place, const Damage& damage);

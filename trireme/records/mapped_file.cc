@@ -135,9 +135,6 @@ void MappedFile::check() const {
 LateChecks::LateChecks() : outer_(std::exchange(late_checks, this)) {}
 LateChecks::~LateChecks() { late_checks = outer_; }
 
-ChecksAtOnce::ChecksAtOnce() : late_(std::exchange(late_checks, nullptr)) {}
-ChecksAtOnce::~ChecksAtOnce() { late_checks = late_; }
-
 void LateChecks::add(const MappedFile& file) {
   if (!files_.empty() && files_.back() == &file) return;
   if (std::ranges::find(files_, &file) == files_.end()) files_.push_back(&file);

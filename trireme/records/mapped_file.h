@@ -60,17 +60,4 @@ class LateChecks {
   std::vector<const MappedFile*> files_;
 };
 
-// While it lives, check() of its thread looks at the size at once, also within LateChecks: for
-// records that are kept.
-class ChecksAtOnce {
- public:
-  ChecksAtOnce();
-  ~ChecksAtOnce();
-  ChecksAtOnce(const ChecksAtOnce&) = delete;
-  ChecksAtOnce& operator=(const ChecksAtOnce&) = delete;
-
- private:
-  LateChecks* const late_;
-};
-
 }  // namespace trireme::records

@@ -90,6 +90,16 @@ void refuse_damaged(const Reader& reader, const std::string& more_remedy) {
   }
 }
 
+// The refusal of an address by a format that reads files of this machine alone.
+Error refused_address(const Format& format, std::string_view address) {
+  return Error(ErrorCode::unsupported, "data",
+               fmt::format("the format {} is read from files on this machine, but '{}' is an "
+                           "address: {}",
+                           format.name, shown_address(address), format.not_remote),
+               "trireme data pack --to webdataset where the images are, and then the addresses of "
+               "its files");
+}
+
 }  // namespace
 
 const Format& find_format(std::string_view name) {
@@ -126,21 +136,6 @@ const Format& guess_format(const std::string& path) {
 DataFiles files_of(const OpenOptions& options, std::span<const std::string_view> ends) {
   return is_address(options.path) ? find_remote_files(options.path, options.download)
                                   : find_files(options.path, ends);
-}
-
-Error refused_address(const Format& format, std::string_view address) {
-  return Error(ErrorCode::unsupported, "data",
-               fmt::format("the format {} is read from files on this machine, but '{}' is an "
-                           "address: {}",
-                           format.name, shown_address(address), format.not_remote),
-               "trireme data pack --to webdataset where the images are, and then the addresses of "
-               "its files");
-}
-
-std::vector<std::string> names_of_fields(const std::vector<FieldSpec>& fields) {
-  std::vector<std::string> names;
-  for (const FieldSpec& field : fields) names.push_back(field.name);
-  return names;
 }
 
 std::set<std::string, std::less<>> needed_of(const OpenOptions& options,

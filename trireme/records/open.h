@@ -1,6 +1,5 @@
 // Opens a data set by the name of its format and the path of its files.
 #pragma once
-#include <trireme/base/error.h>
 #include <trireme/records/record.h>
 #include <trireme/records/remote/fetch.h>
 #include <trireme/records/unpack.h>
@@ -64,7 +63,8 @@ struct OpenOptions {
   // Together with it, for csv, jsonl and webdataset: chooses, by all fields that all or most
   // records have, the names of those that are needed. A record without a needed one is damaged.
   // Others that not all records have are left out (Reader::doubtful_fields()), as all are without
-  // a function.
+  // a function. jsonl asks it first without the lists and texts that some lines lack, and again
+  // with them if it throws.
   std::function<std::vector<std::string>(const std::vector<FieldSpec>&)> needed = {};
   // The names of options of formats in messages, where the caller has others than these members:
   // {"dtype", "data.token_type"}.
@@ -105,12 +105,7 @@ const Format& guess_format(const std::string& path);
 // The files of the path, on this machine or on a server: see find_files() and find_remote_files().
 DataFiles files_of(const OpenOptions& options, std::span<const std::string_view> ends = {});
 
-// The refusal of an address by a format that reads files of this machine alone.
-Error refused_address(const Format& format, std::string_view address);
-
-// For OpenOptions::needed: all fields.
-std::vector<std::string> names_of_fields(const std::vector<FieldSpec>& fields);
-// What OpenOptions::needed chooses of the fields; nothing without one.
+// The names that OpenOptions::needed chooses of the fields; none without it.
 std::set<std::string, std::less<>> needed_of(const OpenOptions& options,
                                              const std::vector<FieldSpec>& fields);
 

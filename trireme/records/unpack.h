@@ -15,7 +15,7 @@ struct UnpackLimits {
   // The most bytes that a compressed byte may become, of data or of its index. It counts from
   // 16 MiB on.
   int64_t max_ratio = 250;
-  std::string ratio_name = "max_ratio";  // What messages call it.
+  std::string ratio_name = "max_ratio";  // The name of max_ratio in messages.
 
   // Whether `packed` bytes may not become `bytes`, by the ratio.
   bool exceeds_ratio(uint64_t packed, uint64_t bytes) const;

@@ -158,11 +158,9 @@ Json keys_to_agree(const Config& config) {
   Json keys = Json::object();
   for (auto& [key, value] : config::agreed_values(table_of_config(), &config))
     if (table_of_config().find(key)) keys[key] = std::move(value);
-  // Each host may have its cache at another place.
   for (const char* const key : {"data.stages", "data.test_stages"})
     if (keys.contains(key))
-      keys[key] = describe(
-          data::without_cache(data::parse_stages(key, keys[key].get_ref<const std::string&>())));
+      keys[key] = data::text_to_agree(key, keys[key].get_ref<const std::string&>());
   return keys;
 }
 

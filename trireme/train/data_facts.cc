@@ -65,6 +65,16 @@ std::vector<std::string> sets_of_input(const Json& config) {
   return sets;
 }
 
+// Checkpoints of earlier versions have stages as they were given.
+std::string stages_in(const Json& config, const char* key) {
+  const std::string text = text_of(config, key);
+  try {
+    return data::text_to_agree(key, text);
+  } catch (const Error&) {
+    return text;
+  }
+}
+
 }  // namespace
 
 void require_same_data(const Json& was, const Json& now) {
@@ -108,16 +118,6 @@ void require_same_data(const Json& was, const Json& now) {
         "cannot check that the data is the same");
 }
 
-// Stages in their usual form, as checkpoints of earlier versions do not have them.
-std::string stages_in(const Json& config, const char* key) {
-  const std::string text = text_of(config, key);
-  try {
-    return data::describe(data::without_cache(data::parse_stages(key, text)));
-  } catch (const Error&) {
-    return text;
-  }
-}
-
 std::vector<std::string> changes_of_input(const Json& was, const Json& now) {
   const std::vector<std::string> old_sets = sets_of_input(was), sets = sets_of_input(now);
   std::vector<std::string> changes;
@@ -130,7 +130,8 @@ std::vector<std::string> changes_of_input(const Json& was, const Json& now) {
   for (const char* const key : {"data.stages", "data.test_stages"})
     if (was.contains(key) && stages_in(was, key) != stages_in(now, key))
       add(key, text_of(now, key), text_of(was, key));
-  for (size_t i = 0; changes.empty() && i < std::min(old_sets.size(), sets.size()); ++i)
+  if (!changes.empty()) return changes;
+  for (size_t i = 0; i < std::min(old_sets.size(), sets.size()); ++i)
     if (old_sets[i] != sets[i]) add("the input", sets[i], old_sets[i]);
   return changes;
 }

@@ -23,10 +23,10 @@ inline constexpr const char* kInputPlan = "input_plan";
 // both values.
 void require_same_data(const Json& was, const Json& now);
 
-// What a run that may continue makes in another way of the same data, for warnings: "data.stages
-// is
-// \"decode\" now and was \"decode | flip\" in the checkpoint". Compares the stages, and otherwise
-// the lines of the plans of the input, in which sources have stages of their own.
+// The changes by which a run that may continue makes other samples of the same data, for warnings:
+// "data.stages is \"decode\" now and was \"decode | flip\" in the checkpoint". Compares the
+// stages, and otherwise the lines of the plans of the input, in which sources have stages of their
+// own.
 std::vector<std::string> changes_of_input(const Json& was, const Json& now);
 
 // Sets the keys of a configuration that say in which order `samples` are trained on.

@@ -269,9 +269,11 @@ void require_same_fields(const records::Reader& train, const records::Reader& te
                          const FieldChoice& fields, const DataOptions& options) {
   const FieldWishes wishes = wishes_of(options);
   // Files on a server have no file of names beside them.
-  const bool have_names = !train.class_names().empty() && !test.class_names().empty();
+  const bool may_lack_names =
+      (records::is_address(options.path) && train.class_names().empty()) ||
+      (records::is_address(options.test_path) && test.class_names().empty());
   if (describe_needed(train, wishes) == describe_needed(test, wishes) &&
-      (!have_names || train.class_names() == test.class_names()))
+      (may_lack_names || train.class_names() == test.class_names()))
     return;
   const auto describe_all = [&](const records::Reader& reader) {
     std::vector<std::string> all;

@@ -153,10 +153,6 @@ void check_zip_set(const DataOptions& options) {
   parse_stages("data.stages", options.stages);
   parse_stages("data.test_stages", options.test_stages);
   check_cache(options);
-  // The place of a cache may have been found for all sources.
-  const auto plain = [](const std::string& key, const std::string& stages) {
-    return describe(without_cache(parse_stages(key, stages)));
-  };
   for (const SourceOptions& source : sources_of(options))
     with_source(source.name, [&] {
       const DataOptions& own = source.options;
@@ -165,9 +161,10 @@ void check_zip_set(const DataOptions& options) {
                     fmt::format("its name is {}, which gives samples and no records", own.name),
                     "a format of files, as trireme data reads it");
       for (const auto& [key, value, shared] :
-           {std::tuple{"stages", plain("stages", own.stages), plain("stages", options.stages)},
-            std::tuple{"test_stages", plain("test_stages", own.test_stages),
-                       plain("test_stages", options.test_stages)},
+           {std::tuple{"stages", text_to_agree("stages", own.stages),
+                       text_to_agree("stages", options.stages)},
+            std::tuple{"test_stages", text_to_agree("test_stages", own.test_stages),
+                       text_to_agree("test_stages", options.test_stages)},
             std::tuple{"cache", own.cache, options.cache},
             std::tuple{"inputs", own.inputs, options.inputs},
             std::tuple{"target", own.target, options.target}})

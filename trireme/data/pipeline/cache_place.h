@@ -12,7 +12,7 @@ namespace trireme::data {
 struct CachePlace {
   std::string after;   // The stage in front of it; empty: none.
   Stages stages;       // All stages, with the cache.
-  int64_t bytes = 0;   // Of all samples, as far as a few of them tell.
+  int64_t bytes = 0;   // The size of all samples, as far as a few of them tell.
   double seconds = 0;  // The work for a sample of which the cache has the first part.
 };
 

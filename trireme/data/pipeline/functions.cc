@@ -46,14 +46,11 @@ FilterFunction find_filter(const std::string& name) {
 FunctionVersions versions_of_functions(const Stages& stages) {
   FunctionVersions all;
   for (const Stage& stage : stages) {
-    const std::string_view name = stage.form->name;
-    std::string version;
-    if (name == "map" || name == "random_map")
-      version = map_functions().find(stage.word("function")).version;
-    else if (name == "filter")
-      version = filter_functions().find(stage.word("function")).version;
-    else
-      continue;
+    if (!calls_function(stage)) continue;
+    const std::string name = stage.word("function");
+    const std::string version = stage.form->name == "filter"
+                                    ? filter_functions().find(name).version
+                                    : map_functions().find(name).version;
     if (version.empty()) all.without_version = stage.describe();
     all.text += fmt::format("{} {}\n", version.size(), version);
   }

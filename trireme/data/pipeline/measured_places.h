@@ -9,7 +9,7 @@
 namespace trireme::data {
 
 struct MeasuredPlaces {
-  std::vector<CachePlace> places;  // Those whose samples can be kept.
+  std::vector<CachePlace> places;  // The places whose samples can be kept.
   double seconds = 0;              // The work for a sample without a cache.
 };
 

@@ -152,11 +152,9 @@ class PipelineSource : public Source {
       pool_.give_back(std::move(sample));
     });
     Example batch;
-    // What a cache keeps must be right at once.
-    if (cache_ || !loads_whole(draws, seed, *sample, left_out, batch)) {
-      const records::ChecksAtOnce checks;
+    // A sample must be right before a cache keeps it.
+    if (cache_ || !loads_whole(draws, seed, *sample, left_out, batch))
       batch = rows_of(draws, seed, *sample, left_out);
-    }
     return batch.data.defined() ? batch : none_like(*sample);
   }
 

@@ -107,9 +107,8 @@ Program::Program(const Stages& stages, FieldChoice fields, int64_t image_bytes)
       erase_key_ = key;
     } else {
       // Functions of the user's own are told from each other: "map(darker)".
-      const bool calls = form.name != "erase";
-      StageMeter* const meter =
-          add_meter(calls ? fmt::format("{}({})", name, stage.word("function")) : name);
+      StageMeter* const meter = add_meter(
+          calls_function(stage) ? fmt::format("{}({})", name, stage.word("function")) : name);
       tensor_steps_.push_back({make_tensor_step(stage), key, meter});
     }
   }

@@ -228,6 +228,7 @@ std::optional<bool> SampleCache::restore_tensors(int64_t record, Sample& sample)
 }
 
 void SampleCache::keep_tensors(int64_t record, const Sample& sample, bool is_kept) const {
+  if (store().is_full()) return;  // To pack the tensors takes longer than to ask.
   const std::vector<std::byte> bytes =
       is_kept ? bytes_of_tensors(sample.example) : bytes_of_left_out();
   if (bytes.empty() || bytes.size() > std::numeric_limits<uint32_t>::max()) return;

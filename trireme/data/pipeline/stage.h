@@ -97,6 +97,11 @@ Stages of_samples(const Stages& stages);
 // Without the stage cache, which changes no sample; but for one behind a map, whose function gets
 // another draw in front of a cache.
 Stages without_cache(const Stages& stages);
+// Whether the stage calls a function of the user's own, its word "function".
+bool calls_function(const Stage& stage);
+// The stages of a key as ranks compare them: in their usual form, without the stage cache. Each
+// host may have it at another place.
+std::string text_to_agree(std::string_view key, const std::string& text);
 // Null if there is none.
 const Stage* find_stage(const Stages& stages, std::string_view name);
 

@@ -329,6 +329,15 @@ Stages without_cache(const Stages& stages) {
   return kept;
 }
 
+bool calls_function(const Stage& stage) {
+  return std::ranges::find(stage.form->parameters, "function", &ParameterForm::name) !=
+         stage.form->parameters.end();
+}
+
+std::string text_to_agree(std::string_view key, const std::string& text) {
+  return describe(without_cache(parse_stages(key, text)));
+}
+
 Stages without_random(const Stages& stages) {
   Stages kept;
   for (const Stage& stage : stages) {

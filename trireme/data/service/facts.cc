@@ -42,13 +42,6 @@ Stages stages_of_samples(const Stages& all) {
   return own;
 }
 
-bool calls_functions(const Stages& stages) {
-  return std::ranges::any_of(stages, [](const Stage& stage) {
-    const std::string_view name = stage.form->name;
-    return name == "map" || name == "random_map" || name == "filter";
-  });
-}
-
 // Samples are made one by one, so the length of their batch must be known before.
 int64_t longest_sample(const records::Reader& reader, const SamplePlan& plan,
                        const Stages& stages) {
@@ -71,7 +64,7 @@ std::string describe_packs(const SamplePlan& plan) {
 
 // A function of the user's may look at the whole draw.
 bool depends_on_index_alone(const Stages& stages) {
-  return !calls_functions(stages) &&
+  return !std::ranges::any_of(stages, calls_function) &&
          std::ranges::none_of(stages, [](const Stage& stage) { return stage.form->is_random; });
 }
 
@@ -111,7 +104,8 @@ PartFacts facts_of(std::string name, const RecordParts& parts, const records::Re
       {"the names of the classes",
        sha256_hex(fmt::format("{}", fmt::join(reader.class_names(), "\n"))).substr(0, 16)}};
   // A library may have a model alone, in which jobs that share samples differ.
-  if (calls_functions(stages)) part.facts["model.library"] = digests_of_libraries();
+  if (std::ranges::any_of(stages, calls_function))
+    part.facts["model.library"] = digests_of_libraries();
   part.digest = sha256_hex(part.facts.dump());
   return part;
 }

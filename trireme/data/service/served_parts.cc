@@ -21,10 +21,8 @@ namespace {
 // A service is a process of its own.
 void require_functions(const Stages& stages) {
   for (const Stage& stage : stages) {
-    const std::string_view name = stage.form->name;
     try {
-      if (name == "map" || name == "random_map") find_map(stage.word("function"));
-      if (name == "filter") find_filter(stage.word("function"));
+      versions_of_functions({stage});
     } catch (const Error&) {
       throw Error(ErrorCode::invalid_argument, "data",
                   fmt::format("the stage {} calls a function that a programme registers, which a "

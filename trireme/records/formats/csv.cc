@@ -108,8 +108,8 @@ void check_comment(const OpenOptions& options) {
               "the text with which a line begins that is no row, such as #");
 }
 
-// What decides which rows there are. Indexes of earlier versions lack the options that came later,
-// so these are there only if they are given.
+// The options that decide which rows there are. Indexes of earlier versions lack the options that
+// came later, so these are there only if they are given.
 Json options_of_index(const OpenOptions& options, char delimiter) {
   Json decisive{{"delimiter", delimiter == kWhitespace ? std::string(kWhitespaceName)
                                                        : std::string(1, delimiter)},

@@ -30,7 +30,7 @@ class CsvScan {
   void finish(IndexContent& content) const;
 
  private:
-  // What the rows show about a column.
+  // The facts that the rows show about a column.
   struct Column {
     std::string name;
     bool are_integers = true;        // All numbers are.
@@ -70,7 +70,7 @@ class CsvScan {
   const OpenOptions& options_;
   char delimiter_;
   std::vector<Column> columns_;
-  std::vector<CsvCell> cells_;  // Those of the row in hand.
+  std::vector<CsvCell> cells_;  // The cells of the row in hand.
 };
 
 }  // namespace trireme::records

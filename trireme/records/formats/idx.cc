@@ -47,7 +47,7 @@ class IdxFiles {
   IdxFiles(const fs::path& labels, const fs::path& images, const OpenOptions& options) {
     std::vector<std::string> addresses;
     for (const fs::path& path : {labels, images})
-      if (is_address(path.string())) addresses.push_back(address_of_one(path, options));
+      if (is_address(path.string())) addresses.push_back(path.string());
     if (addresses.empty()) return;
     remote_ = std::make_unique<RemoteFiles>(std::move(addresses), options.download);
     remote_->ask_for_changes();
@@ -66,15 +66,6 @@ class IdxFiles {
   }
 
  private:
-  static std::string address_of_one(const fs::path& path, const OpenOptions& options) {
-    const DataFiles files = find_remote_files(path.string(), options.download);
-    if (files.names.size() == 1) return files.remote->address(0);
-    throw Error(ErrorCode::invalid_argument, "data",
-                fmt::format("'{}' names {} files, but the images or labels of idx are in one",
-                            shown_path(path.string()), files.names.size()),
-                "the address of that file");
-  }
-
   std::unique_ptr<RemoteFiles> remote_;
   size_t next_ = 0;
 };
@@ -243,10 +234,21 @@ IdxPaths paths_of_idx(const OpenOptions& options) {
   return paths;
 }
 
+// Without braces in it.
+std::string address_of_labels(const fs::path& labels, const OpenOptions& options) {
+  const DataFiles files = find_remote_files(labels.string(), options.download);
+  if (files.names.size() == 1) return files.remote->address(0);
+  throw Error(ErrorCode::invalid_argument, "data",
+              fmt::format("'{}' names {} files, but the labels of idx are in one",
+                          shown_path(labels.string()), files.names.size()),
+              "the address of that file");
+}
+
 }  // namespace
 
 SharedReader open_idx(const OpenOptions& options) {
-  const IdxPaths paths = paths_of_idx(options);
+  IdxPaths paths = paths_of_idx(options);
+  if (is_address(paths.labels.string())) paths.labels = address_of_labels(paths.labels, options);
   IdxFiles files(paths.labels, paths.images, options);
   IdxFile labels = open_idx_file(paths.labels, IdxKind::labels, options, files);
   return std::make_shared<IdxReader>(open_idx_file(paths.images, IdxKind::images, options, files),

@@ -117,7 +117,7 @@ fs::path find_idx_file(const fs::path& folder, const std::string& name) {
 fs::path labels_beside(const fs::path& images) {
   std::string name = images.filename();
   if (is_address(images.string())) {
-    // What is behind '?' may be a signature of this file alone.
+    // The part behind '?' may be a signature of this file alone.
     const std::string labels = name_of_labels(name);
     const bool is_plain = images.string().find_first_of("?#") == std::string::npos;
     return labels.empty() || !is_plain ? fs::path() : images.parent_path() / labels;

@@ -34,7 +34,7 @@ std::string ImageFilesReader::path_of(const Entry& entry) const {
                 fmt::format("the index {} has an entry without the name of a file in '{}'",
                             index_->path().string(), base_),
                 "trireme data index");
-  return base_ + std::string(names.substr(entry.offset, entry.extra));
+  return std::string(base_).append(names.substr(entry.offset, entry.extra));
 }
 
 void ImageFilesReader::read(int64_t index, Record& record) const {

@@ -82,7 +82,7 @@ std::vector<int64_t> labels_of_list(const std::vector<ListLine>& lines, Json& fa
   return labels;
 }
 
-Damage not_remote(std::string_view address) {
+Damage address_in_list(std::string_view address) {
   return Damage(fmt::format("'{}' is an address: {}", shown_address(address),
                             find_format("image_list").not_remote),
                 "trireme data pack --to webdataset where the images are", ErrorCode::unsupported);
@@ -97,8 +97,8 @@ IndexContent scan_list(const Shards& shards, const fs::path& base) {
   for (size_t i = 0; i < lines.size(); ++i) {
     const std::string where = fmt::format("{}, line {}", shards.path(0).string(), lines[i].number);
     if (is_address(lines[i].name)) {
-      add_name(content, lines[i].name, labels[i], 0);
-      content.damage_last(where, not_remote(lines[i].name));
+      add_name(content, shown_address(lines[i].name), labels[i], 0);
+      content.damage_last(where, address_in_list(lines[i].name));
       continue;
     }
     require_inside(lines[i].name, where);

@@ -2,8 +2,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <trireme/records/formats.h>
+#include <trireme/records/remote/address.h>
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <set>
 #include <utility>
 #include "json_line.h"
@@ -57,10 +59,10 @@ class JsonScan {
   void finish(IndexContent& content) {
     for (const std::string& name : wanted_)
       if (!find(name))
-        throw Error(
-            ErrorCode::invalid_argument, "data",
-            fmt::format("'{}': no line that is whole has a member '{}'", options_.path, name),
-            "a member that the lines have");
+        throw Error(ErrorCode::invalid_argument, "data",
+                    fmt::format("'{}': no line that is whole has a member '{}'",
+                                shown_path(options_.path), name),
+                    "a member that the lines have");
     const size_t whole = content.entries.size() - content.damaged.size();
     for (size_t i = 0; i < members_.size(); ++i) members_[i].is_everywhere = seen_[i] == whole;
     content.facts["columns"] = json_of_columns(members_);
@@ -269,7 +271,7 @@ class JsonlReader : public IndexedReader {
     all.insert(of_index.begin(), of_index.end());
     return {all.begin(), all.end()};
   }
-  // That of another member of the line would be a wrong one.
+  // The length of another member of the line would be a wrong one.
   std::optional<int64_t> length(int64_t index) const override {
     return lacking_.contains(index) ? std::nullopt : IndexedReader::length(index);
   }
@@ -375,7 +377,7 @@ class JsonlReader : public IndexedReader {
 
 // The index may have come with the data, so it may say anything.
 void add_lacking_in(const Json& places, int64_t records, std::set<int64_t>& lacking) {
-  uint64_t left = 2 * kMostLacking;  // Those that are damaged are among them.
+  uint64_t left = 2 * kMostLacking;  // Damaged records are among them.
   for (const auto& [from, to] : places.get<std::vector<std::pair<int64_t, int64_t>>>())
     for (int64_t record = std::max<int64_t>(0, from); record < std::min(to, records); ++record) {
       if (left-- == 0)
@@ -391,24 +393,26 @@ void add_lacking_in(const Json& places, int64_t records, std::set<int64_t>& lack
 // a text of them. Those that lack a number are found when they are read.
 std::set<int64_t> take_needed(const OpenOptions& options, const Json& facts, int64_t records,
                               std::vector<TextColumn>& members) {
+  if (!options.needed) return {};
   const Json numbers = facts.value(kDoubtfulFact, Json::object());
   const Json others = facts.value(kLackingFact, Json::object());
   std::vector<TextColumn> all = members;
-  for (TextColumn& member : all) member.is_everywhere |= numbers.contains(member.name);
+  const auto make_fields_of = [&](const Json& lacked) {
+    for (TextColumn& member : all) member.is_everywhere |= lacked.contains(member.name);
+  };
   // Lists and texts that some lines lack are chosen by their names, or if nothing else can be.
-  const auto needed = [&] {
-    try {
-      return needed_of(options, specs_of_columns(all));
-    } catch (const Error&) {
-      if (others.empty()) throw;
-    }
-    for (TextColumn& member : all) member.is_everywhere |= others.contains(member.name);
-    return needed_of(options, specs_of_columns(all));
-  }();
-  for (TextColumn& member : all) member.is_everywhere |= others.contains(member.name);
+  make_fields_of(numbers);
+  std::optional<std::set<std::string, std::less<>>> needed;
+  try {
+    needed = needed_of(options, specs_of_columns(all));
+  } catch (const Error&) {
+    if (others.empty()) throw;
+  }
+  make_fields_of(others);
+  if (!needed) needed = needed_of(options, specs_of_columns(all));
   std::set<int64_t> lacking;
   for (size_t i = 0; i < members.size(); ++i) {
-    if (!needed.contains(members[i].name)) continue;
+    if (!needed->contains(members[i].name)) continue;
     members[i].is_everywhere = all[i].is_everywhere;
     if (others.contains(members[i].name))
       add_lacking_in(others.at(members[i].name), records, lacking);

@@ -111,7 +111,7 @@ class Fetch {
       const net::DownloadReply reply = ask_server(part, old);
       switch (reply.end) {
         case net::DownloadEnd::done:
-          if (old && wish_.is_renewed) wish_.is_renewed();
+          if (must_ask && wish_.is_renewed) wish_.is_renewed();
           return finish(std::move(part));
         case net::DownloadEnd::same: folder_.drop(std::move(part), wish_.name); return old;
         case net::DownloadEnd::stopped: return std::nullopt;

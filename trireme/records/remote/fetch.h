@@ -42,7 +42,8 @@ struct FetchWish {
   std::function<void()> was_left = {};
   // Whether the file that was fetched earlier may be used, if the server cannot be reached.
   std::function<bool()> may_use_old = {};
-  // Called when the server has sent another file than the one that was fetched earlier.
+  // Called when the server was asked and has sent another file than the one that was fetched
+  // earlier, or one that was not there.
   std::function<void()> is_renewed = {};
   std::stop_token stop = {};
 };

@@ -110,7 +110,10 @@ struct RemoteFiles::Impl {
     const std::lock_guard lock(mutex);
     if (has_renewed) return false;
     if (!std::exchange(is_unreachable, true) && files.size() > 1)
-      log_warning("nor is the server asked for changes of the other files of this data set");
+      log_warning(
+          "the server cannot be reached, so it is not asked for changes of the other files of "
+          "this "
+          "data set");
     return true;
   }
 
@@ -130,6 +133,18 @@ struct RemoteFiles::Impl {
     return DataFile(std::move(opened), stamp);
   }
 
+  // The server may have another version of all files by now.
+  void refuse_beside_old_files(size_t number) {
+    {
+      const std::lock_guard lock(mutex);
+      if (!is_unreachable || folder.has(files[number].name)) return;
+    }
+    throw Damage(
+        "it is not in the folder of downloads, and the server could not be reached for "
+        "another file of the data set, whose earlier copy is used",
+        "another start when the server answers", ErrorCode::io);
+  }
+
   bool is_announced(const std::string& name) {
     const std::lock_guard lock(mutex);
     const auto found = numbers.find(name);
@@ -140,6 +155,7 @@ struct RemoteFiles::Impl {
     if (auto again = open_again(number)) return std::move(*again);
     const FetchWish wish = wish_for(number, need);
     if (need == FetchNeed::now) tell_of_second_download(number);
+    if (need == FetchNeed::stays) refuse_beside_old_files(number);
     try {
       std::optional<FetchedFile> fetched = fetch(folder, options, wish);
       if (!fetched) throw Error(ErrorCode::internal, "data", "a file was not fetched");
@@ -219,7 +235,7 @@ struct RemoteFiles::Impl {
   // The server could not be asked for changes of a file. To try it again for each of many files
   // would take as long each time.
   bool is_unreachable = false;
-  bool has_renewed = false;  // Since then a file has taken the place of an earlier version.
+  bool has_renewed = false;  // The server has sent a file since it is asked for changes.
   std::jthread thread;       // The last member: it ends before those that it uses.
 };
 
