@@ -47,7 +47,8 @@ void measure_records(const records::OpenOptions& options, double seconds, plan::
                                                std::ssize(indices), reader->size() - first)));
       order.fill(epoch, first, part);
       const records::LateChecks checks;  // As a training copies the records of a batch.
-      for (const int64_t index : part) {
+      for (const int64_t& index : part) {
+        if (&index != &part.back()) reader->warm((&index)[1]);  // As a training does.
         reader->read(index, record);
         if (name == "*")
           for (const records::Field& field : record.fields) put(field, memory);

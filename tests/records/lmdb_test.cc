@@ -36,6 +36,35 @@ TEST(Lmdb, GivesKeysInOrderAndImagesByTheirBeginning) {
   }
 }
 
+// Keys on several levels of pages, and values in pages of keys and in pages of their own.
+TEST(Lmdb, KnowsThePlaceOfEachValue) {
+  const Folder folder;
+  std::vector<std::pair<std::string, std::string>> records;
+  for (int i = 0; i < 250; ++i) {
+    const std::string content = fmt::format("value {}", i);
+    records.emplace_back(fmt::format("{:06}", i), content + std::string(37 * i % 3000, 'v'));
+  }
+  write_lmdb(folder.path("db"), records);
+  const auto reader = open_records(lmdb(folder.path("db")));
+  ASSERT_EQ(reader->size(), 250);
+  for (int64_t i = 0; i < 250; ++i) {
+    reader->warm(i);
+    const auto& [key, value] = records[static_cast<size_t>(i)];
+    ASSERT_EQ(text_of(*reader, i, "key"), key);
+    ASSERT_EQ(text_of(*reader, i, "value"), value);
+  }
+}
+
+TEST(Lmdb, RefusesAFileThatIsBeingWritten) {
+  const Folder folder;
+  write_lmdb(folder.path("db"), {{"a", "one"}});
+  const auto reader = open_records(lmdb(folder.path("db")));
+  EXPECT_EQ(text_of(*reader, 0, "value"), "one");
+  write_lmdb(folder.path("db"), {{"b", "two"}});
+  EXPECT_NE(message_of(ErrorCode::corrupt, [&] { read_record(*reader, 0); }).find("has written"),
+            std::string::npos);
+}
+
 TEST(Lmdb, ReadsTheFileOfAServer) {
   const Folder folder;
   write_lmdb(folder.path("db"), {{"a", "one"}, {"b", std::string(20'000, 'v')}});
@@ -67,8 +96,11 @@ TEST(Lmdb, RefusesFilesThatAreCutOrNone) {
   fs::resize_file(file, 3 * 4096);
   EXPECT_NE(message_of(ErrorCode::corrupt, [&] { read_record(*reader, 0); }).find("now has 12288"),
             std::string::npos);
-  EXPECT_NE(message_of(ErrorCode::corrupt, [&] { open_records(lmdb(file)); }).find("is cut"),
+  OpenOptions anew = lmdb(file);
+  anew.make_index_anew = true;
+  EXPECT_NE(message_of(ErrorCode::corrupt, [&] { open_records(anew); }).find("is cut"),
             std::string::npos);
+  message_of(ErrorCode::corrupt, [&] { open_records(lmdb(file)); });
   fs::resize_file(file, 10);
   message_of(ErrorCode::corrupt, [&] { open_records(lmdb(file)); });
   folder.write("x.mdb", std::string(8192, 'x'));

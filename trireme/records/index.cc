@@ -14,6 +14,7 @@
 #include <atomic>
 #include <bit>
 #include <cstring>
+#include <iterator>
 
 namespace trireme::records {
 namespace fs = std::filesystem;
@@ -65,7 +66,10 @@ std::string content_of_index(const IndexRequest& request, const IndexContent& co
   const std::string start =
       content_of(request.format, request.options, files) + without_times(content.facts).dump();
   digest.update(std::as_bytes(std::span(start)));
-  digest.update(std::as_bytes(std::span(content.entries)));
+  std::vector<Entry> counted;
+  if (request.counted)
+    std::ranges::transform(content.entries, std::back_inserter(counted), request.counted);
+  digest.update(std::as_bytes(std::span(request.counted ? counted : content.entries)));
   digest.update(std::as_bytes(std::span(content.names)));
   const std::string text = digest.text();
   return text.substr(text.find(':') + 1);
@@ -159,7 +163,7 @@ std::string given_in_base(const DataFiles& files) {
 
 std::string name_of_index(const IndexRequest& request, std::string_view more) {
   // The scans of earlier versions left out facts, so their indexes have other names.
-  const int scans = request.format == "jsonl" ? 3 : 2;
+  const int scans = request.format == "jsonl" || request.format == "lmdb" ? 3 : 2;
   const std::string text =
       fmt::format("{}\n{}\n{}\n{}\n{}", request.format, request.options.dump(),
                   given_in_base(request.files), more, scans);

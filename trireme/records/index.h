@@ -88,6 +88,8 @@ struct IndexRequest {
   bool make_anew = false;
   bool keeps_damaged = false;  // See OpenOptions.
   std::string remedy_of_damage = {};
+  // What the content counts of an entry, if that is not all of it. May be empty.
+  std::function<Entry(const Entry&)> counted = {};
   // The identities of the files. A format with many small files gives none and no names of files;
   // it has `check`.
   std::function<std::vector<FileIdentity>()> identities;

@@ -120,10 +120,9 @@ std::optional<int64_t> IndexedReader::length(int64_t index) const {
   return length < 0 ? std::nullopt : std::optional(length);
 }
 
-void require_record(int64_t index, int64_t size) {
-  if (index < 0 || index >= size)
-    throw Error(ErrorCode::invalid_argument, "data",
-                fmt::format("record {} is outside 0..{}", index, size - 1));
+void refuse_record_number(int64_t index, int64_t size) {
+  throw Error(ErrorCode::invalid_argument, "data",
+              fmt::format("record {} is outside 0..{}", index, size - 1));
 }
 
 }  // namespace trireme::records

@@ -48,7 +48,10 @@ class IndexedReader : public Reader {
   std::vector<int64_t> stamps_;  // Of the files.
 };
 
+[[noreturn]] void refuse_record_number(int64_t index, int64_t size);
 // Throws Error(invalid_argument) unless `index` is in 0..size-1.
-void require_record(int64_t index, int64_t size);
+inline void require_record(int64_t index, int64_t size) {
+  if (index < 0 || index >= size) refuse_record_number(index, size);
+}
 
 }  // namespace trireme::records

@@ -9,6 +9,7 @@
 #pragma once
 #include <trireme/records/data_file.h>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -59,5 +60,14 @@ class LateChecks {
   LateChecks* const outer_;
   std::vector<const MappedFile*> files_;
 };
+
+// Has the processor fetch the bytes from `offset` on, for a Reader's warm(). Nothing happens if
+// they are not in memory, or behind the end.
+inline void warm_bytes(std::span<const std::byte> bytes, uint64_t offset) {
+  constexpr uint64_t kLine = 64, kLines = 4;  // The processor goes on by itself from there.
+  if (offset >= bytes.size()) return;
+  for (uint64_t line = 0; line < kLines; ++line)
+    __builtin_prefetch(bytes.data() + offset + line * kLine);
+}
 
 }  // namespace trireme::records

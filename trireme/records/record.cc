@@ -22,13 +22,6 @@ const Field& Record::at(std::string_view name) const {
               fmt::format("one of its fields: {}", fmt::join(names, ", ")));
 }
 
-void Record::clear() {
-  fields.clear();
-  sizes.clear();
-  keeps.reset();
-  keeper = 0;
-}
-
 std::span<std::byte> Record::room(size_t bytes) {
   // Memory that only grows is filled with zeros only once.
   if (memory.size() < bytes) memory.resize(bytes);

@@ -43,7 +43,12 @@ struct Record {
   // Throws Error(invalid_argument) that lists the fields that there are.
   const Field& at(std::string_view name) const;
   // Forgets the fields. The memory stays as it is, so that the next record reuses it.
-  void clear();
+  void clear() {
+    fields.clear();
+    sizes.clear();
+    if (keeps) keeps.reset();
+    keeper = 0;
+  }
   // At least `bytes` bytes of memory, aligned for any number. A call ends what earlier calls gave,
   // unless the memory was large enough then.
   std::span<std::byte> room(size_t bytes);
@@ -90,6 +95,9 @@ class Reader {
   virtual int64_t reads_ahead() const { return 0; }
   virtual void announce(std::span<const int64_t>) const {}
   virtual void release(std::span<const int64_t>) const {}
+  // Has the processor fetch the first bytes of a record that is read soon, where that costs almost
+  // nothing: from files in memory. Throws as read() for an index outside.
+  virtual void warm(int64_t) const {}
   // The length by which texts are packed and bucketed: tokens, characters or bytes.
   virtual std::optional<int64_t> length(int64_t) const { return std::nullopt; }
   // The names of the labels 0, 1, ...; empty if they have none.

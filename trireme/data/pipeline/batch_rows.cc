@@ -9,22 +9,27 @@
 
 namespace trireme::data {
 
-void BatchRows::begin_row(std::vector<int64_t> data, at::ScalarType data_type,
-                          std::vector<int64_t> target, at::ScalarType target_type,
-                          const std::function<std::string()>& place, const char* remedy) {
+void BatchRows::begin_row(at::IntArrayRef data, at::ScalarType data_type, at::IntArrayRef target,
+                          at::ScalarType target_type, const std::function<std::string()>& place,
+                          const char* remedy) {
   if (!batch_.data.defined()) {
-    data_shape_ = data, target_shape_ = target;
+    data_shape_.assign(data.begin(), data.end());
+    target_shape_.assign(target.begin(), target.end());
     first_ = place();
-    data.insert(data.begin(), most_);
-    target.insert(target.begin(), most_);
-    batch_.data = at::empty(data, data_type);
-    batch_.target = at::empty(target, target_type);
+    const auto of_all = [&](at::DimVector shape) {
+      shape.insert(shape.begin(), most_);
+      return shape;
+    };
+    batch_.data = at::empty(of_all(data_shape_), data_type);
+    batch_.target = at::empty(of_all(target_shape_), target_type);
+    data_ = static_cast<std::byte*>(batch_.data.mutable_data_ptr());
+    target_ = static_cast<std::byte*>(batch_.target.mutable_data_ptr());
     data_bytes_ = batch_.data.nbytes() / static_cast<size_t>(most_);
     target_bytes_ = batch_.target.nbytes() / static_cast<size_t>(most_);
     return;
   }
-  if (data == data_shape_ && target == target_shape_ && data_type == batch_.data.scalar_type() &&
-      target_type == batch_.target.scalar_type())
+  if (data == at::IntArrayRef(data_shape_) && target == at::IntArrayRef(target_shape_) &&
+      data_type == batch_.data.scalar_type() && target_type == batch_.target.scalar_type())
     return;
   throw Error(
       ErrorCode::invalid_argument, "data",

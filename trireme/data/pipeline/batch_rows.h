@@ -1,12 +1,12 @@
 // The memory of a batch, which a pipeline fills row by row.
 #pragma once
+#include <ATen/core/DimVector.h>
 #include <ATen/core/Tensor.h>
 #include <trireme/data/batch.h>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <string>
-#include <vector>
 
 namespace trireme::data {
 
@@ -18,17 +18,11 @@ class BatchRows {
 
   // `place` names the sample. Throws Error(invalid_argument) naming it and the first one, if their
   // shapes or types differ; it says that `remedy` helps.
-  void begin_row(std::vector<int64_t> data, at::ScalarType data_type, std::vector<int64_t> target,
+  void begin_row(at::IntArrayRef data, at::ScalarType data_type, at::IntArrayRef target,
                  at::ScalarType target_type, const std::function<std::string()>& place,
                  const char* remedy);
-  void* data_row() const {
-    return static_cast<std::byte*>(batch_.data.data_ptr()) +
-           static_cast<size_t>(done_) * data_bytes_;
-  }
-  void* target_row() const {
-    return static_cast<std::byte*>(batch_.target.data_ptr()) +
-           static_cast<size_t>(done_) * target_bytes_;
-  }
+  void* data_row() const { return data_ + static_cast<size_t>(done_) * data_bytes_; }
+  void* target_row() const { return target_ + static_cast<size_t>(done_) * target_bytes_; }
   void end_row() { ++done_; }
 
   // The rows that were made; undefined tensors if there are none.
@@ -38,7 +32,8 @@ class BatchRows {
   const int64_t most_;
   int64_t done_ = 0;
   Example batch_;
-  std::vector<int64_t> data_shape_, target_shape_;
+  std::byte *data_ = nullptr, *target_ = nullptr;  // Their memory.
+  at::DimVector data_shape_, target_shape_;
   std::string first_;
   size_t data_bytes_ = 0, target_bytes_ = 0;
 };

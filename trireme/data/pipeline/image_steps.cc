@@ -111,29 +111,27 @@ void as_damage(Decode decode) {
   }
 }
 
-ImageStep decode_step(const Stage& stage, const std::string& field, int64_t image_bytes) {
+ImageStep decode_step(const Stage& stage, int64_t image_bytes) {
   const auto channels = static_cast<int>(stage.number("channels"));
-  return
-      [channels, field, limits = image_limits(image_bytes, channels)](Sample& sample, uint64_t) {
-        const records::Field& file = sample.record.at(field);
-        if (file.encoded)
-          return as_damage([&] { images::decode(file.bytes, channels, limits, sample.image); });
-        if (sample.planes.channels != channels)
-          throw Error(ErrorCode::invalid_argument, "data",
-                      fmt::format("the image has {} channels, and decode makes {}",
-                                  sample.planes.channels, channels),
-                      fmt::format("decode({})", sample.planes.channels));
-      };
+  return [channels, limits = image_limits(image_bytes, channels)](Sample& sample, uint64_t) {
+    const records::Field& file = *sample.used.image;
+    if (file.encoded)
+      return as_damage([&] { images::decode(file.bytes, channels, limits, sample.image); });
+    if (sample.planes.channels != channels)
+      throw Error(ErrorCode::invalid_argument, "data",
+                  fmt::format("the image has {} channels, and decode makes {}",
+                              sample.planes.channels, channels),
+                  fmt::format("decode({})", sample.planes.channels));
+  };
 }
 
 // Decodes only the part that the random crop keeps.
-ImageStep decode_and_crop_step(const Stage& stage, const Stage& crop, const std::string& field,
-                               int64_t image_bytes) {
-  const ImageStep whole = decode_step(stage, field, image_bytes);
+ImageStep decode_and_crop_step(const Stage& stage, const Stage& crop, int64_t image_bytes) {
+  const ImageStep whole = decode_step(stage, image_bytes);
   const auto channels = static_cast<int>(stage.number("channels"));
-  return [whole, channels, crop, field, image_bytes, size = size_of(crop),
+  return [whole, channels, crop, image_bytes, size = size_of(crop),
           limits = image_limits(image_bytes, channels)](Sample& sample, uint64_t random) {
-    const records::Field& file = sample.record.at(field);
+    const records::Field& file = *sample.used.image;
     if (!file.encoded) {
       whole(sample, random);
       cut(sample, draw_resized_crop(crop, {sample.height(), sample.width()}, random));
@@ -226,13 +224,13 @@ images::Image& pixels_of(Sample& sample) {
   return image;
 }
 
-ImageStep make_image_step(const Stage& stage, const Stage* next, const std::string& image_field,
-                          int64_t image_bytes, bool& took_next) {
+ImageStep make_image_step(const Stage& stage, const Stage* next, int64_t image_bytes,
+                          bool& took_next) {
   const std::string_view name = stage.form->name;
   if (name == "decode") {
     took_next = next && next->form->name == "random_resized_crop";
-    return took_next ? decode_and_crop_step(stage, *next, image_field, image_bytes)
-                     : decode_step(stage, image_field, image_bytes);
+    return took_next ? decode_and_crop_step(stage, *next, image_bytes)
+                     : decode_step(stage, image_bytes);
   }
   if (name == "resize") return resize_step(stage, image_bytes);
   if (name == "center_crop")

@@ -185,6 +185,7 @@ class PipelineSource : public Source {
     for (size_t i = 0; i < draws.indices.size(); ++i) {
       sample.draw = draws.at(i);
       if (seed) sample.draw.seed = *seed;
+      warm_next(draws, i);
       StageTimer timer(is_measured());
       if (!is_made(sample, timer)) {
         left_out.push_back(i);
@@ -197,6 +198,11 @@ class PipelineSource : public Source {
       rows.end_row();
     }
     return rows.finish();
+  }
+
+  // The memory of the next record comes while this one is made.
+  void warm_next(const Draws& draws, size_t i) const {
+    if (i + 1 < draws.indices.size()) reader_->warm(record_of(draws.indices[i + 1]));
   }
 
   void begin_row(BatchRows& rows, const Sample& sample) const {
@@ -217,6 +223,7 @@ class PipelineSource : public Source {
     for (size_t i = 0; i < draws.indices.size(); ++i) {
       sample.draw = draws.at(i);
       if (seed) sample.draw.seed = *seed;
+      warm_next(draws, i);
       StageTimer timer(is_measured());
       if (has_tensors(sample, timer) && program_.run_tensor_steps(sample, timer)) {
         examples.push_back(std::move(sample.example));
@@ -270,7 +277,7 @@ class PipelineSource : public Source {
         timer.spent_in(program_.caching(), [&] { return sample.bytes_of_image(); });
       } else {
         reader_->read(record, sample.record);
-        program_.check_record(sample.record);
+        program_.find_fields(sample);
         timer.spent_in(program_.reading(), [&] { return sample.bytes_of_record(); });
         program_.make_image(sample, timer);
         if (caches_images) cache_->keep(record, sample);

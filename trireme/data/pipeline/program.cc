@@ -49,6 +49,21 @@ void copy_tokens(const records::Field& tokens, size_t first, int64_t* to) {
   throw Error(ErrorCode::corrupt, "data", what, "records with all fields, as the first one has");
 }
 
+// Looks at `place` first, and then leaves the field's place there.
+const records::Field& field_of(const records::Record& record, const std::string& name,
+                               bool encoded, size_t& place) {
+  if (place >= record.fields.size() || record.fields[place].name != name) {
+    const records::Field* const found = record.find(name);
+    if (!found) refuse_record(fmt::format("it has no field {}", name));
+    place = static_cast<size_t>(found - record.fields.data());
+  }
+  const records::Field& field = record.fields[place];
+  if (field.encoded != encoded)
+    refuse_record(fmt::format("its field {} is {}", name,
+                              encoded ? "numbers" : "a text or a file in itself"));
+  return field;
+}
+
 }  // namespace
 
 PadOptions pad_options_of(const Stage& stage) {
@@ -92,7 +107,7 @@ Program::Program(const Stages& stages, FieldChoice fields, int64_t image_bytes)
             "data.inputs: the field of an image");
       bool took_next = false;
       const Stage* next = i + 1 < stages.size() ? &stages[i + 1] : nullptr;
-      ImageStep step = make_image_step(stage, next, fields_.image, image_bytes, took_next);
+      ImageStep step = make_image_step(stage, next, image_bytes, took_next);
       uint64_t step_key = key;
       std::string step_name = name;
       if (took_next) {
@@ -139,9 +154,8 @@ StageMeter* Program::add_meter(std::string name) {
 void Program::make_image(Sample& sample, StageTimer& timer) const {
   sample.planes = {};
   sample.flip_horizontally = sample.flip_vertically = false;
-  if (!fields_.image.empty())
-    if (const records::Field& field = sample.record.at(fields_.image); !field.encoded)
-      sample.planes = planes_of(field);
+  if (sample.used.image && !sample.used.image->encoded)
+    sample.planes = planes_of(*sample.used.image);
   const size_t last = cached_ ? first_behind_cache_ : image_steps_.size();
   run_image_steps(sample, timer, 0, last);
 }
@@ -158,32 +172,37 @@ void Program::run_image_steps(Sample& sample, StageTimer& timer, size_t first, s
   }
 }
 
-void Program::check_record(const records::Record& record) const {
-  const auto require = [&](const std::string& name, bool encoded) {
-    const records::Field* field = record.find(name);
-    if (!field) refuse_record(fmt::format("it has no field {}", name));
-    if (field->encoded != encoded)
-      refuse_record(fmt::format("its field {} is {}", name,
-                                encoded ? "numbers" : "a text or a file in itself"));
+void Program::find_fields(Sample& sample) const {
+  UsedFields& used = sample.used;
+  used.places.resize(fields_.inputs.size() + 3);
+  size_t* place = used.places.data();
+  const auto find = [&](const std::string& name, bool encoded) {
+    return name.empty() ? nullptr : &field_of(sample.record, name, encoded, *place++);
   };
-  if (!fields_.image.empty()) require(fields_.image, !fields_.shape);
-  for (const std::string& name : fields_.inputs) require(name, false);
-  if (!fields_.target.empty()) require(fields_.target, false);
-  if (fields_.tokens.empty()) return;
-  require(fields_.tokens, false);
-  if (count_of(record.at(fields_.tokens)) < 2)
+  used.image = find(fields_.image, !fields_.shape);
+  used.inputs.clear();
+  for (const std::string& name : fields_.inputs) used.inputs.push_back(find(name, false));
+  used.target = find(fields_.target, false);
+  used.tokens = find(fields_.tokens, false);
+  if (used.tokens && count_of(*used.tokens) < 2)
     refuse_record("it has fewer than two tokens, and a sample needs one and the next one");
 }
 
-std::vector<int64_t> Program::row_shape(const Sample& sample) const {
+void Program::find_target(Sample& sample) const {
+  size_t place = 0;
+  sample.used.target =
+      fields_.target.empty() ? nullptr : &field_of(sample.record, fields_.target, false, place);
+}
+
+at::DimVector Program::row_shape(const Sample& sample) const {
+  const UsedFields& used = sample.used;
   if (!fields_.image.empty()) return {sample.channels(), sample.height(), sample.width()};
-  if (!fields_.tokens.empty())
-    return {std::max<int64_t>(0, count_of(sample.record.at(fields_.tokens)) - 1)};
-  if (fields_.inputs.size() == 1)
-    if (const records::Field& field = sample.record.at(fields_.inputs[0]); !field.shape.empty())
-      return {field.shape.begin(), field.shape.end()};
+  if (used.tokens) return {std::max<int64_t>(0, count_of(*used.tokens) - 1)};
+  if (used.inputs.size() == 1)
+    if (const auto shape = used.inputs[0]->shape; !shape.empty())
+      return {shape.begin(), shape.end()};
   int64_t numbers = 0;
-  for (const std::string& name : fields_.inputs) numbers += count_of(sample.record.at(name));
+  for (const records::Field* const input : used.inputs) numbers += count_of(*input);
   return {numbers};
 }
 
@@ -194,14 +213,13 @@ void Program::write_row(const Sample& sample, void* row, StageTimer& timer) cons
                    "a number for each channel, or one for all");
   if (!fields_.image.empty()) {
     write_image(sample, row);
-  } else if (!fields_.tokens.empty()) {
-    copy_tokens(sample.record.at(fields_.tokens), 0, static_cast<int64_t*>(row));
+  } else if (sample.used.tokens) {
+    copy_tokens(*sample.used.tokens, 0, static_cast<int64_t*>(row));
   } else {
     auto* out = static_cast<float*>(row);
-    for (const std::string& name : fields_.inputs) {
-      const records::Field& field = sample.record.at(name);
-      copy_numbers(field, out);
-      out += count_of(field);
+    for (const records::Field* const input : sample.used.inputs) {
+      copy_numbers(*input, out);
+      out += count_of(*input);
     }
   }
   if (erase_ && number_type_ == at::kBFloat16)
@@ -276,34 +294,30 @@ void Program::erase_part(const Sample& sample, Number value, Number* row) const 
     }
 }
 
-const records::Field& Program::target_of(const Sample& sample) const {
-  return sample.record.at(fields_.target);
-}
-
-std::vector<int64_t> Program::target_shape(const Sample& sample) const {
+at::DimVector Program::target_shape(const Sample& sample) const {
   if (!fields_.tokens.empty() || fields_.target.empty()) return row_shape(sample);
-  const records::Field& field = target_of(sample);
-  return {field.shape.begin(), field.shape.end()};
+  const auto shape = sample.used.target->shape;
+  return {shape.begin(), shape.end()};
 }
 
 at::ScalarType Program::target_type(const Sample& sample) const {
   if (!fields_.tokens.empty()) return at::kLong;
   if (fields_.target.empty()) return row_type();
-  return is_whole(target_of(sample).dtype) ? at::kLong : at::kFloat;
+  return is_whole(sample.used.target->dtype) ? at::kLong : at::kFloat;
 }
 
 void Program::write_target(const Sample& sample, void* target) const {
   if (!fields_.tokens.empty()) {
-    return copy_tokens(sample.record.at(fields_.tokens), 1, static_cast<int64_t*>(target));
+    return copy_tokens(*sample.used.tokens, 1, static_cast<int64_t*>(target));
   }
   if (fields_.target.empty()) {
     StageTimer untimed(false);
     return write_row(sample, target, untimed);
   }
   if (target_type(sample) == at::kLong)
-    copy_numbers(target_of(sample), static_cast<int64_t*>(target));
+    copy_numbers(*sample.used.target, static_cast<int64_t*>(target));
   else
-    copy_numbers(target_of(sample), static_cast<float*>(target));
+    copy_numbers(*sample.used.target, static_cast<float*>(target));
 }
 
 void Program::make_tensors(Sample& sample, StageTimer& timer) const {

@@ -1,5 +1,6 @@
 // The stages of a pipeline as steps that run: a record becomes a row of a batch.
 #pragma once
+#include <ATen/core/DimVector.h>
 #include <trireme/data/pad.h>
 #include <trireme/data/pipeline/field_choice.h>
 #include <trireme/data/pipeline/sample.h>
@@ -23,8 +24,8 @@ using TensorStep = std::function<bool(Sample& sample, uint64_t random)>;
 // The step of a stage that gives an image (image_steps.cc). `next` is the stage behind it, or
 // null. A decoder that cuts a part out does the work of `next` too, and sets `took_next`. An image
 // has at most `image_bytes`.
-ImageStep make_image_step(const Stage& stage, const Stage* next, const std::string& image_field,
-                          int64_t image_bytes, bool& took_next);
+ImageStep make_image_step(const Stage& stage, const Stage* next, int64_t image_bytes,
+                          bool& took_next);
 // The image of a sample as pixels with rows, columns and channels (image_steps.cc).
 images::Image& pixels_of(Sample& sample);
 // The step of a stage from tensors to tensors (tensor_steps.cc).
@@ -40,8 +41,11 @@ class Program {
   // function that is not registered, or stages that do not fit the fields.
   Program(const Stages& stages, FieldChoice fields, int64_t image_bytes);
 
-  // Throws Error(corrupt) if the record lacks a field, or has it in another form.
-  void check_record(const records::Record& record) const;
+  // Finds the fields of the sample's record. Throws Error(corrupt) if it lacks one, or has it in
+  // another form.
+  void find_fields(Sample& sample) const;
+  // The same for a sample from a cache, whose record has the target alone.
+  void find_target(Sample& sample) const;
   // Runs the stages that give images, up to a cache of images or to the last one. The sample has
   // its record.
   void make_image(Sample& sample, StageTimer& timer) const;
@@ -54,11 +58,11 @@ class Program {
   StageMeter& caching() const { return *caching_; }
   // The shape of the tensor "data" of a sample, and its type: float32 or bfloat16, or int64 for
   // tokens.
-  std::vector<int64_t> row_shape(const Sample& sample) const;
+  at::DimVector row_shape(const Sample& sample) const;
   at::ScalarType row_type() const { return fields_.tokens.empty() ? number_type_ : at::kLong; }
   void write_row(const Sample& sample, void* row, StageTimer& timer) const;
   // The target of a sample by itself: its shape, its type and its numbers.
-  std::vector<int64_t> target_shape(const Sample& sample) const;
+  at::DimVector target_shape(const Sample& sample) const;
   at::ScalarType target_type(const Sample& sample) const;
   void write_target(const Sample& sample, void* target) const;
 
@@ -87,7 +91,6 @@ class Program {
     StageMeter* meter;
   };
   StageMeter* add_meter(std::string name);
-  const records::Field& target_of(const Sample& sample) const;
   void add_cache(const Stages& stages, size_t place);
   void run_image_steps(Sample& sample, StageTimer& timer, size_t first, size_t last) const;
   bool run_tensor_steps(Sample& sample, StageTimer& timer, int64_t first, int64_t last) const;

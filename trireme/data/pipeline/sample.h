@@ -7,6 +7,7 @@
 #include <trireme/images/rows.h>
 #include <trireme/records/record.h>
 #include <cstdint>
+#include <vector>
 
 namespace trireme::data {
 
@@ -15,10 +16,19 @@ struct CacheLookups {
   int64_t hits = 0, misses = 0;
 };
 
+// The fields of its record that a sample uses, which Program::find_fields() finds. Null: none.
+struct UsedFields {
+  const records::Field *image = nullptr, *tokens = nullptr, *target = nullptr;
+  std::vector<const records::Field*> inputs;
+  // Their numbers in the record before, which are mostly those of the next one.
+  std::vector<size_t> places;
+};
+
 // One thread uses it for one sample after the other, so that its memory is reused.
 struct Sample {
   Draw draw{0};
   records::Record record;
+  UsedFields used;
   // An image is `planes`, as long as no stage needs other pixels, or else `image`. `spare` is for
   // what a stage makes.
   images::Planes planes;

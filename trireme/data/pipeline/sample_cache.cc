@@ -24,11 +24,11 @@ namespace {
 
 constexpr int64_t kUnknownStamp = std::numeric_limits<int64_t>::min();
 
-CachedSample as_kept(Sample& sample, const std::string& target) {
+CachedSample as_kept(Sample& sample) {
   const images::Image& image = pixels_of(sample);
   CachedSample kept{
       image.height, image.width, image.channels, std::as_bytes(std::span(image.pixels)), {}};
-  if (!target.empty()) kept.target = sample.record.at(target).bytes;
+  if (sample.used.target) kept.target = sample.used.target->bytes;
   return kept;
 }
 
@@ -41,8 +41,7 @@ CachedSample as_kept(const std::vector<std::byte>& tensors) {
 // sample takes there.
 int64_t make_kept(const Program& program, Sample& sample, StageTimer& timer) {
   program.make_image(sample, timer);
-  if (!program.caches_tensors())
-    return CacheStore::bytes_of(as_kept(sample, program.fields().target));
+  if (!program.caches_tensors()) return CacheStore::bytes_of(as_kept(sample));
   program.make_tensors(sample, timer);
   const bool is_kept = program.run_steps_to_cache(sample, timer);
   return CacheStore::bytes_of(
@@ -77,7 +76,7 @@ SizeOfSample size_of_sample(const records::Reader& reader, const Program& progra
     sample.draw = Draw(index);
     try {
       reader.read(subset.empty() ? index : subset[index], sample.record);
-      program.check_record(sample.record);
+      program.find_fields(sample);
       bytes += make_kept(program, sample, untimed);
       ++made;
     } catch (const Error&) {  // The batch that needs the record names it.
@@ -211,11 +210,12 @@ bool SampleCache::restore(int64_t record, Sample& sample) const {
                                     .bytes = kept.target,
                                     .dtype = target_.dtype,
                                     .shape = *target_.shape});
+  program_.find_target(sample);
   return true;
 }
 
 void SampleCache::keep(int64_t record, Sample& sample) const {
-  store().add(record, stamp_of(record), as_kept(sample, target_.name));
+  store().add(record, stamp_of(record), as_kept(sample));
 }
 
 std::optional<bool> SampleCache::restore_tensors(int64_t record, Sample& sample) const {

@@ -118,7 +118,9 @@ class ArrowReader : public Reader {
                  try {
                    set_.check(place.file);
                    const auto [columns, row] = group.at(index - place.first);
-                   record.fields = prototypes_;
+                   // The record before has left its fields, whose values are now replaced.
+                   if (record.keeper != number_ || record.fields.size() != prototypes_.size())
+                     record.fields = prototypes_;
                    record.sizes.resize(dimensions_);
                    std::span<int64_t> sizes(record.sizes);
                    for (field = 0; *field < columns->size(); ++*field) {

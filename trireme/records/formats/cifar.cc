@@ -111,6 +111,10 @@ class CifarReader : public Reader {
                  }
                });
   }
+  void warm(int64_t index) const override {
+    const auto [file, number] = find(index);
+    warm_bytes(files_.maps[file]->bytes(), number * (label_bytes_ + kPixels));
+  }
 
  private:
   std::pair<size_t, uint64_t> find(int64_t index) const {

@@ -144,6 +144,10 @@ class IdxReader : public Reader {
     std::memcpy(room.data(), &label, sizeof label);
     record.fields.push_back({.name = "label", .bytes = room, .dtype = plan::DType::int64});
   }
+  void warm(int64_t index) const override {
+    require_record(index, size_);
+    warm_bytes(images_.values, static_cast<uint64_t>(index) * image_bytes_);
+  }
 
  private:
   int64_t label_of(size_t number) const {

@@ -1,6 +1,5 @@
 // LMDB: a record is a key and its value, in the order of the keys.
 #include <fmt/format.h>
-#include <sys/stat.h>
 #include <sys/vfs.h>
 #include <trireme/base/units.h>
 #include <trireme/records/formats.h>
@@ -8,9 +7,10 @@
 #include <trireme/records/remote/address.h>
 #include <trireme/records/seen_fields.h>
 #include <array>
-#include <cerrno>
+#include <cinttypes>
+#include <cstdio>
 #include <cstring>
-#include <system_error>
+#include <fstream>
 #include "indexed_files.h"
 #include "lmdb_library.h"
 #include "mapped_files.h"
@@ -43,13 +43,32 @@ void check_lmdb_file(const DataFile& file, bool is_remote) {
   if (magic != 0xbeefc0de) throw Damage("it is no LMDB file: its magic number is wrong");
 }
 
+// Where this process has mapped the first byte of the file whose bytes are at `address`.
+const std::byte* begin_of_map(const void* address) {
+  const auto wanted = reinterpret_cast<uintptr_t>(address);
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    uintptr_t begin = 0, end = 0;
+    uint64_t offset = 0;
+    if (std::sscanf(line.c_str(), "%" SCNxPTR "-%" SCNxPTR " %*s %" SCNx64, &begin, &end,
+                    &offset) != 3)
+      continue;
+    if (begin <= wanted && wanted < end) return reinterpret_cast<const std::byte*>(begin - offset);
+  }
+  throw Damage("the place where LMDB has mapped it is not known", "a machine with /proc",
+               ErrorCode::unsupported);
+}
+
+// LMDB's view of a file, which only the index needs.
 class LmdbFile {
  public:
-  // `path` leads to the file.
-  LmdbFile(DataFile file, const std::string& path)
-      : lmdb_(lmdb_library()), file_(std::move(file)) {
+  // The file is open as long as this object lives.
+  explicit LmdbFile(const DataFile& file) : lmdb_(lmdb_library()), file_bytes_(file.size()) {
     require(lmdb_.env_create(&env_), "make its environment");
     try {
+      // LMDB opens a path. This one leads to the file that is open, and not to one that takes its
+      // place.
+      const std::string path = fmt::format("/proc/self/fd/{}", file.descriptor());
       constexpr unsigned kMode = 0644;
       require(
           lmdb_.env_open(env_, path.c_str(),
@@ -57,11 +76,12 @@ class LmdbFile {
                              LmdbLibrary::kNoTls | LmdbLibrary::kNoReadAhead,
                          kMode),
           "open it");
+      require(lmdb_.env_stat(env_, &stat_), "examine it");
       check_pages();
-      LmdbTxn* const txn = begin();
-      const int code = lmdb_.dbi_open(txn, nullptr, 0, &database_);
-      give_back(txn);
-      require(code, "open its database");
+      require(lmdb_.txn_begin(env_, nullptr, LmdbLibrary::kReadOnly, &txn_), "begin to read");
+      LmdbDatabase database = 0;
+      require(lmdb_.dbi_open(txn_, nullptr, 0, &database), "open its database");
+      require(lmdb_.cursor_open(txn_, database, &cursor_), "list its keys");
     } catch (...) {
       close();
       throw;
@@ -70,60 +90,32 @@ class LmdbFile {
   ~LmdbFile() { close(); }
   LmdbFile(const LmdbFile&) = delete;
 
-  const DataFile& file() const { return file_; }
+  uint64_t page_bytes() const { return stat_.page_bytes; }
 
-  // Calls visit(key, value) for each record.
+  // Calls visit(key, offset, bytes) for each record: the place of its value in the file.
   template <typename Visit>
   void for_each(Visit visit) const {
-    LmdbStat stat;
-    require(lmdb_.env_stat(env_, &stat), "examine it");
     // Pages that lead to each other have keys without end. Each key takes a byte at least.
-    const uint64_t most = std::min<uint64_t>(stat.entries, file_.size());
-    LmdbTxn* const txn = begin();
-    LmdbCursor* cursor = nullptr;
-    int code = lmdb_.cursor_open(txn, database_, &cursor);
+    const uint64_t most = std::min<uint64_t>(stat_.entries, file_bytes_);
+    const std::byte* begin = nullptr;
     LmdbValue key, value;
-    try {
-      if (code == 0) code = lmdb_.cursor_get(cursor, &key, &value, LmdbLibrary::kFirst);
-      for (uint64_t i = 0; code == 0; ++i) {
-        if (i == most)
-          throw Damage(fmt::format("it has more than the {} keys that it should have", most),
-                       "a whole copy of the file, which no process writes");
-        visit(bytes_of_value(key), bytes_of_value(value));
-        code = lmdb_.cursor_get(cursor, &key, &value, LmdbLibrary::kNext);
-      }
-    } catch (...) {
-      if (cursor) lmdb_.cursor_close(cursor);
-      give_back(txn);
-      throw;
+    int code = lmdb_.cursor_get(cursor_, &key, &value, LmdbLibrary::kFirst);
+    for (uint64_t i = 0; code == 0; ++i) {
+      if (i == most)
+        throw Damage(fmt::format("it has more than the {} keys that it should have", most),
+                     "a whole copy of the file, which no process writes");
+      if (!begin) begin = begin_of_map(value.data);
+      const auto offset = static_cast<uint64_t>(static_cast<const std::byte*>(value.data) - begin);
+      if (offset > file_bytes_ || value.bytes > file_bytes_ - offset)
+        throw Damage(fmt::format("the file is cut: the value of a key has {} bytes at byte {}",
+                                 value.bytes, offset));
+      visit({static_cast<const char*>(key.data), key.bytes}, offset, value.bytes);
+      code = lmdb_.cursor_get(cursor_, &key, &value, LmdbLibrary::kNext);
     }
-    if (cursor) lmdb_.cursor_close(cursor);
-    give_back(txn);
     if (code != LmdbLibrary::kNotFound) require(code, "list its keys");
   }
 
-  // Calls use(value), whose bytes are valid until it returns.
-  template <typename Use>
-  void get(std::string_view key, Use use) const {
-    check_size();
-    LmdbTxn* const txn = begin();
-    LmdbValue wanted{key.size(), const_cast<char*>(key.data())}, value;
-    const int code = lmdb_.get(txn, database_, &wanted, &value);
-    try {
-      if (code == 0) use(bytes_of_value(value));
-    } catch (...) {
-      give_back(txn);
-      throw;
-    }
-    give_back(txn);
-    require(code, "read the key");
-  }
-
  private:
-  static std::span<const std::byte> bytes_of_value(const LmdbValue& value) {
-    return {static_cast<const std::byte*>(value.data), value.bytes};
-  }
-
   void require(int code, std::string_view doing) const {
     if (code != 0)
       throw Damage(fmt::format("LMDB cannot {}: {}", doing, lmdb_.strerror(code)),
@@ -133,73 +125,66 @@ class LmdbFile {
 
   // All pages that LMDB uses must be in the file, or an access would end the process.
   void check_pages() const {
-    LmdbStat stat;
     LmdbInfo info;
-    require(lmdb_.env_stat(env_, &stat), "examine it");
     require(lmdb_.env_info(env_, &info), "examine it");
-    const uint64_t pages = file_.size() / std::max(1U, stat.page_bytes);
+    const uint64_t pages = file_bytes_ / std::max(1U, stat_.page_bytes);
     if (info.last_page >= pages)
       throw Damage(fmt::format("the file is cut: it has {} pages, but page {} is in use", pages,
                                info.last_page));
   }
 
-  void check_size() const {
-    struct stat status {};
-    if (::fstat(file_.descriptor(), &status) != 0)
-      throw Damage(
-          fmt::format("it cannot be examined: {}", std::generic_category().message(errno)),
-          "check the file and its disk", ErrorCode::io);
-    if (static_cast<uint64_t>(status.st_size) < file_.size())
-      throw Damage(fmt::format("the file had {} bytes when it was opened, and now has {}",
-                               file_.size(), status.st_size),
-                   "leave the file alone while it is read");
-  }
-
-  // A transaction that no other thread uses.
-  LmdbTxn* begin() const {
-    LmdbTxn* txn = nullptr;
-    {
-      const std::lock_guard lock(mutex_);
-      if (!idle_.empty()) {
-        txn = idle_.back();
-        idle_.pop_back();
-      }
-    }
-    if (!txn) {
-      require(lmdb_.txn_begin(env_, nullptr, LmdbLibrary::kReadOnly, &txn), "begin to read");
-    } else if (const int code = lmdb_.txn_renew(txn); code != 0) {
-      lmdb_.txn_abort(txn);
-      require(code, "begin to read");
-    }
-    return txn;
-  }
-  void give_back(LmdbTxn* txn) const {
-    lmdb_.txn_reset(txn);
-    const std::lock_guard lock(mutex_);
-    idle_.push_back(txn);
-  }
-
   void close() {
-    for (LmdbTxn* const txn : idle_) lmdb_.txn_abort(txn);
+    if (cursor_) lmdb_.cursor_close(cursor_);
+    if (txn_) lmdb_.txn_abort(txn_);
     if (env_) lmdb_.env_close(env_);
   }
 
   const LmdbLibrary& lmdb_;
-  DataFile file_;
+  const uint64_t file_bytes_;
   LmdbEnv* env_ = nullptr;
-  LmdbDatabase database_ = 0;
-  mutable std::mutex mutex_;
-  mutable std::vector<LmdbTxn*> idle_;
+  LmdbTxn* txn_ = nullptr;
+  LmdbCursor* cursor_ = nullptr;
+  LmdbStat stat_;
 };
 
-// An entry's offset and extra are the place and the size of its key in the index's names.
+// The numbers of the last transactions and what else the first two pages tell. Each process that
+// writes changes one of them.
+class LmdbHeads {
+ public:
+  LmdbHeads(std::span<const std::byte> file, uint64_t page_bytes) {
+    for (const uint64_t page : {uint64_t{0}, page_bytes}) {
+      if (page > file.size() || file.size() - page < kHead + kBytes)
+        throw Damage("the index has a wrong size of its pages", "trireme data index");
+      now_.push_back(file.subspan(page + kHead, kBytes));
+      before_.emplace_back(now_.back().begin(), now_.back().end());
+    }
+  }
+  // Throws Damage if a process has written.
+  void check() const {
+    for (size_t i = 0; i < now_.size(); ++i)
+      if (std::memcmp(now_[i].data(), before_[i].data(), kBytes) != 0)
+        throw Damage("a process has written to it since it was opened",
+                     "leave the file alone while it is read");
+  }
+
+ private:
+  static constexpr size_t kHead = 16, kBytes = 136;
+  std::vector<std::span<const std::byte>> now_;
+  std::vector<std::vector<std::byte>> before_;
+};
+
+constexpr const char* kPageBytes = "_page_bytes";
+
+// Values are views of the file, whose places the index has. An entry's offset is that of the
+// value, its length the place of the key in the index's names, and its extra the size of the key.
 class LmdbReader : public Reader {
  public:
-  LmdbReader(std::string path, std::unique_ptr<LmdbFile> file, std::shared_ptr<const Index> index,
-             int64_t memory_bytes)
+  LmdbReader(std::string path, std::unique_ptr<MappedFile> file,
+             std::shared_ptr<const Index> index, int64_t memory_bytes)
       : path_(std::move(path)),
         file_(std::move(file)),
         index_(std::move(index)),
+        heads_(file_->bytes(), index_->facts().value(kPageBytes, uint64_t{0})),
         memory_bytes_(static_cast<uint64_t>(memory_bytes)),
         stamp_(file_->file().mtime_ns()) {
     fields_ = seen_fields(*this, LmdbReader::size(), SeenIn::any);
@@ -215,38 +200,42 @@ class LmdbReader : public Reader {
   void read(int64_t index, Record& record) const override {
     require_record(index, size());
     record.clear();
-    with_place(
-        [&] { return place(index); },
-        [&] {
-          const Entry entry = index_->entry(index);
-          const std::string_view names = index_->names();
-          if (entry.offset > names.size() || entry.extra > names.size() - entry.offset)
-            throw Damage("its key is not in the index", "trireme data index");
-          const std::string_view key = names.substr(entry.offset, entry.extra);
-          record.fields.push_back(
-              {.name = "key", .bytes = std::as_bytes(std::span(key)), .encoded = true});
-          file_->get(key, [&](std::span<const std::byte> value) {
-            if (value.size() != entry.bytes)
-              throw Damage(fmt::format("the value has {} bytes, but had {} when it was indexed",
-                                       value.size(), entry.bytes),
-                           "trireme data index, if the change was meant");
-            if (value.size() > memory_bytes_)
-              throw Damage(fmt::format("the value has {} bytes, more than the memory for a record",
-                                       value.size()),
-                           "more memory for a record", ErrorCode::invalid_argument);
-            const auto room = record.room(value.size());
-            if (!value.empty()) std::memcpy(room.data(), value.data(), value.size());
-            record.fields.push_back({.name = "value", .bytes = room, .encoded = true});
-          });
-          if (const Field value = record.fields.back(); begins_as_image(value.bytes))
-            record.fields.push_back({.name = "image", .bytes = value.bytes, .encoded = true});
-        });
+    with_place([&] { return place(index); },
+               [&] {
+                 const Entry entry = index_->entry(index);
+                 file_->check();
+                 heads_.check();
+                 const auto key = part_of(std::as_bytes(std::span(index_->names())),
+                                          static_cast<uint64_t>(entry.length), entry.extra);
+                 const auto value = part_of(file_->bytes(), entry.offset, entry.bytes);
+                 if (value.size() > memory_bytes_)
+                   throw Damage(
+                       fmt::format("the value has {} bytes, more than the memory for a record",
+                                   value.size()),
+                       "more memory for a record", ErrorCode::invalid_argument);
+                 record.fields.push_back({.name = "key", .bytes = key, .encoded = true});
+                 record.fields.push_back({.name = "value", .bytes = value, .encoded = true});
+                 if (begins_as_image(value))
+                   record.fields.push_back({.name = "image", .bytes = value, .encoded = true});
+               });
+  }
+  void warm(int64_t index) const override {
+    require_record(index, size());
+    warm_bytes(file_->bytes(), index_->entry(index).offset);
   }
 
  private:
+  static std::span<const std::byte> part_of(std::span<const std::byte> all, uint64_t offset,
+                                            uint64_t bytes) {
+    if (offset > all.size() || bytes > all.size() - offset)
+      throw Damage("its place in the index is outside of the file", "trireme data index");
+    return all.subspan(offset, bytes);
+  }
+
   std::string path_;
-  std::unique_ptr<LmdbFile> file_;
+  std::unique_ptr<MappedFile> file_;
   std::shared_ptr<const Index> index_;
+  LmdbHeads heads_;
   std::vector<FieldSpec> fields_;
   uint64_t memory_bytes_;
   int64_t stamp_;
@@ -275,18 +264,27 @@ DataFiles file_of_lmdb(OpenOptions options) {
 }
 
 // Throws Error naming the file.
-std::unique_ptr<LmdbFile> open_lmdb_file(const DataFiles& files) {
-  const std::string name = files.path_of(0).string();
-  return with_place([&] { return name; },
+std::unique_ptr<MappedFile> map_lmdb_file(const DataFiles& files) {
+  return with_place([&] { return files.path_of(0).string(); },
                     [&] {
                       DataFile file = open_to_stay(files, 0);
                       check_lmdb_file(file, files.remote != nullptr);
-                      // LMDB opens a path. This one leads to the file that is open, and not to one
-                      // that takes its place in the folder of downloads.
-                      const std::string path =
-                          files.remote ? fmt::format("/proc/self/fd/{}", file.descriptor()) : name;
-                      return std::make_unique<LmdbFile>(std::move(file), path);
+                      return std::make_unique<MappedFile>(std::move(file));
                     });
+}
+
+IndexContent index_of_lmdb(const DataFile& file) {
+  const LmdbFile lmdb(file);
+  IndexContent content;
+  content.facts[kPageBytes] = lmdb.page_bytes();
+  lmdb.for_each([&](std::string_view key, uint64_t offset, uint64_t bytes) {
+    content.entries.push_back({.offset = offset,
+                               .bytes = bytes,
+                               .length = std::ssize(content.names),
+                               .extra = static_cast<uint32_t>(key.size())});
+    content.names.append(key);
+  });
+  return content;
 }
 
 }  // namespace
@@ -294,14 +292,19 @@ std::unique_ptr<LmdbFile> open_lmdb_file(const DataFiles& files) {
 SharedReader open_lmdb(const OpenOptions& options) {
   const DataFiles files = file_of_lmdb(options);
   const std::string path = files.path_of(0).string();
-  std::unique_ptr<LmdbFile> file;
+  std::unique_ptr<MappedFile> file;
   // The index of a file on a server says which version of it is the right one.
-  if (!files.remote) file = open_lmdb_file(files);
+  if (!files.remote) file = map_lmdb_file(files);
   IndexRequest request = request_for(options, "lmdb", files);
+  // The content of a data set stays what it was before the index had the places of values.
+  request.counted = [](const Entry& entry) {
+    return Entry{
+        .offset = static_cast<uint64_t>(entry.length), .bytes = entry.bytes, .extra = entry.extra};
+  };
   request.identities = [&] {
     if (files.remote) {
       files.remote->ask_for_changes();
-      file = open_lmdb_file(files);
+      file = map_lmdb_file(files);
     }
     return with_place([&] { return path; },
                       [&] {
@@ -310,23 +313,17 @@ SharedReader open_lmdb(const OpenOptions& options) {
                         return std::vector{identity};
                       });
   };
-  request.make = [&] {
-    IndexContent content;
-    file->for_each([&](std::span<const std::byte> key, std::span<const std::byte> value) {
-      content.entries.push_back({.offset = content.names.size(),
-                                 .bytes = value.size(),
-                                 .extra = static_cast<uint32_t>(key.size())});
-      content.names.append(reinterpret_cast<const char*>(key.data()), key.size());
-    });
-    return content;
-  };
+  request.make = [&] { return index_of_lmdb(file->file()); };
   auto index = with_place([&] { return path; }, [&] { return open_index(request); });
   if (!file) {
     files.remote->expect(index->files());
-    file = open_lmdb_file(files);
+    file = map_lmdb_file(files);
   }
-  return std::make_shared<LmdbReader>(path, std::move(file), std::move(index),
-                                      options.memory_bytes);
+  return with_place([&] { return path; },
+                    [&] {
+                      return std::make_shared<LmdbReader>(path, std::move(file), std::move(index),
+                                                          options.memory_bytes);
+                    });
 }
 
 }  // namespace trireme::records

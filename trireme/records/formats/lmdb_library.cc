@@ -9,9 +9,10 @@ namespace trireme::records {
 namespace {
 
 Error lacking_lmdb(std::string_view reason) {
-  return Error(ErrorCode::unsupported, "data",
-               fmt::format("data in LMDB needs liblmdb, which cannot be loaded: {}", reason),
-               "install liblmdb (on Debian 12: liblmdb0)");
+  return Error(
+      ErrorCode::unsupported, "data",
+      fmt::format("the index of data in LMDB needs liblmdb, which cannot be loaded: {}", reason),
+      "install liblmdb (on Debian 12: liblmdb0)");
 }
 
 template <typename Function>
@@ -37,11 +38,8 @@ LmdbLibrary load_lmdb() {
   find_in(handle, "mdb_env_stat", library.env_stat);
   find_in(handle, "mdb_env_info", library.env_info);
   find_in(handle, "mdb_txn_begin", library.txn_begin);
-  find_in(handle, "mdb_txn_reset", library.txn_reset);
-  find_in(handle, "mdb_txn_renew", library.txn_renew);
   find_in(handle, "mdb_txn_abort", library.txn_abort);
   find_in(handle, "mdb_dbi_open", library.dbi_open);
-  find_in(handle, "mdb_get", library.get);
   find_in(handle, "mdb_cursor_open", library.cursor_open);
   find_in(handle, "mdb_cursor_get", library.cursor_get);
   find_in(handle, "mdb_cursor_close", library.cursor_close);

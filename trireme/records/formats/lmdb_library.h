@@ -1,5 +1,6 @@
-// The liblmdb of this machine, loaded at the first use: only data sets in LMDB need it. Its header
-// is not needed to build: these are the parts of its interface (0.9) that reading uses.
+// The liblmdb of this machine, loaded at the first use: only the index of data in LMDB needs it.
+// Its header is not needed to build: these are the parts of its interface (0.9) that the index
+// uses.
 #pragma once
 #include <cstddef>
 #include <string_view>
@@ -40,11 +41,8 @@ struct LmdbLibrary {
   int (*env_stat)(LmdbEnv*, LmdbStat*);
   int (*env_info)(LmdbEnv*, LmdbInfo*);
   int (*txn_begin)(LmdbEnv*, LmdbTxn* parent, unsigned flags, LmdbTxn**);
-  void (*txn_reset)(LmdbTxn*);
-  int (*txn_renew)(LmdbTxn*);
   void (*txn_abort)(LmdbTxn*);
   int (*dbi_open)(LmdbTxn*, const char* name, unsigned flags, LmdbDatabase*);
-  int (*get)(LmdbTxn*, LmdbDatabase, LmdbValue* key, LmdbValue* value);
   int (*cursor_open)(LmdbTxn*, LmdbDatabase, LmdbCursor**);
   int (*cursor_get)(LmdbCursor*, LmdbValue* key, LmdbValue* value, int place);
   void (*cursor_close)(LmdbCursor*);

@@ -89,6 +89,11 @@ class NpyReader : public Reader {
           {.name = array.name, .bytes = bytes, .dtype = array.dtype, .shape = array.shape});
     }
   }
+  void warm(int64_t index) const override {
+    require_record(index, size());
+    for (const NpyArray& array : arrays_)
+      warm_bytes(array.numbers, static_cast<uint64_t>(index) * array.record_bytes);
+  }
   int64_t stamp(int64_t) const override { return newest_time(files_); }
   std::optional<int64_t> label(int64_t index) const override {
     require_record(index, size());

@@ -50,6 +50,10 @@ class TokensReader : public Reader {
                              .dtype = file.dtype,
                              .shape = record.sizes});
   }
+  void warm(int64_t index) const override {
+    const Place at = find(index);
+    warm_bytes(files_[at.file].tokens->bytes(), at.offset);
+  }
 
  protected:
   struct Place {
