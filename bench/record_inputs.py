@@ -47,8 +47,10 @@ def comparisons(base, programmes):
                                     ("lmdb_loop", "liblmdb"), ("mapped_loop", "mmap"))
     for title, file in (("Parquet, images of 3 KB", base / "images.parquet"),
                         ("Parquet, 32 columns of float32", base / "numbers.parquet")):
+        mapped_file = (arrow[0], f"{arrow[1]} (file mapped)")
         yield (title, ours("parquet", file, "none"),
-               of(arrow, file, SECONDS) | {"pyarrow": package("pyarrow", file, "none")})
+               of(arrow, file, SECONDS, "read") | of(mapped_file, file, SECONDS, "mapped") |
+               {"pyarrow": package("pyarrow", file, "none")})
     for order, title in (("none", ""), ("full", ", shuffled")):
         file = base / "lmdb"
         yield (f"LMDB, 3 KB{title}", ours("lmdb", file, order, "value"),
@@ -100,8 +102,9 @@ def measure_formats(rounds):
             "Ours: `open_records()`, whose index is made before. Peers: loops in C++ over the "
             "library of a format, or over a mapped file (mmap), and the Python packages, which "
             "copy whole batches at once where they can. All read the same bytes of files that are "
-            "in memory. Ours keeps few row groups of Parquet, so each epoch unpacks them anew, "
-            "as the peers do.")
+            "in memory. Ours reads the files of Parquet and does not map them, so that a file that "
+            "becomes shorter is an error and no signal; it keeps few row groups, so each epoch "
+            "unpacks them anew, as the peers do.")
     if not TENSORFLOW.exists():
         note += f" TFRecord is left out, without TensorFlow ({PIPELINES['tf.data'][1]})."
     return Section("Input from each format", note, rows)
