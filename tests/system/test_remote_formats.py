@@ -1,5 +1,5 @@
-"""Formats whose files stay open, on a server: each file is fetched once a host, and each start asks
-for changes and uses the copies of earlier runs if the server is gone."""
+"""Formats without shards, on a server: each file is fetched once a host. Unless an index knows the
+files, each start asks for changes and uses the copies of earlier runs if the server is gone."""
 
 import io
 import json
@@ -14,6 +14,7 @@ from file_server import RemoteTest
 from support import BIN, environment
 
 HAS_ARROW = (BIN.parent / "lib/libtrireme_arrow.so").exists()
+INDEXED = {"lmdb", "parquet"}  # An index knows the files of these formats.
 COUNT = 24
 
 
@@ -110,16 +111,16 @@ class RemoteFormats(RemoteTest):
                 self.assertEqual(len(asked), 2)
                 self.assertEqual("Range" in asked[1][1], name != "idx")
 
-                # A later start asks for changes; an index knows the file of LMDB.
+                # A later start asks for changes, unless an index knows the files.
                 del server.requests[:]
                 sent = server.bytes_sent
                 self.assertEqual(self.records(address, name)[0], old)
                 self.assertEqual(["If-None-Match" in headers for _, headers in server.requests],
-                                 [] if name == "lmdb" else [True] * len(files))
+                                 [] if name in INDEXED else [True] * len(files))
                 self.assertEqual(server.bytes_sent, sent)
 
                 server.files.update(changed[name][0])
-                if name == "lmdb":
+                if name in INDEXED:
                     self.assertEqual(self.records(address, name)[0], old)
                     for file in self.downloads.glob("*.shard"):
                         file.unlink()
@@ -135,7 +136,7 @@ class RemoteFormats(RemoteTest):
                 records, err = self.records(address, name)
                 self.assertEqual(records, new)
                 self.assertEqual("the file that was fetched earlier is used" in err,
-                                 name != "lmdb")
+                                 name not in INDEXED)
 
     def test_a_server_that_is_down_is_asked_for_one_file_of_many(self):
         files = {f"{i}.bin": cifar(i) for i in range(4)}
@@ -176,8 +177,31 @@ class RemoteFormats(RemoteTest):
                 server.faults = {}
                 self.records(address, "cifar")
 
+    def test_files_of_parquet_are_fetched_for_their_rows(self):
+        if not HAS_ARROW:
+            self.skipTest("Arrow is not installed")
+        files = {f"{part}.parquet": table(i, False) for i, part in enumerate("abc")}
+        server = self.serve(files)
+        local = self.keep(files, "parquet") / "{a,b,c}.parquet"
+        address = server.url + "/{a,b,c}.parquet"
+        # The folder has room for two of the three.
+        room = ("--download-bytes", str(sum(map(len, files.values())) - 1))
+        words = ("--json", "--count", "1000", "--format", "parquet")
+        here, there = (json.loads(self.data("head", path, *words, *more))
+                       for path, more in ((local, ()), (address, room)))
+        self.assertEqual([record["fields"] for record in there],
+                         [record["fields"] for record in here])
+        # A later start needs no file before it reads rows of it.
+        for file in self.downloads.glob("*.shard"):
+            file.unlink()
+        del server.requests[:]
+        self.data("head", address, "--count", "2", "--format", "parquet", *room)
+        self.assertEqual({name for name, _ in server.requests}, {"a.parquet"})
+
     def test_all_files_must_fit_into_the_folder(self):
         for name, (files, pattern) in self.files(1).items():
+            if name == "parquet":
+                continue
             with self.subTest(format=name):
                 server = self.serve(files)
                 most = sum(map(len, files.values())) - 1

@@ -32,7 +32,7 @@ class ArrowReader : public Reader {
       constexpr size_t kMostDimensions = 32;
       dimensions_ += field.encoded ? 0 : field.shape ? field.shape->size() : kMostDimensions;
     }
-    labels_ = set_.labels();
+    labels_ = set_.labels(options);
     fits_ = set_.fits_into_memory();
   }
 
@@ -75,6 +75,19 @@ class ArrowReader : public Reader {
     record.keeper = number_;
   }
 
+  // The records of two files are worth announcing.
+  int64_t reads_ahead() const override {
+    if (!set_.fetches_ahead()) return 0;
+    return 2 * (size() / static_cast<int64_t>(set_.shards().count()) + 1);
+  }
+  void announce(std::span<const int64_t> indices) const override {
+    if (set_.fetches_ahead()) set_.shards().announce(files_of_records(indices));
+  }
+  void release(std::span<const int64_t> indices) const override {
+    if (!set_.fetches_ahead()) return;
+    for (const size_t file : files_of_records(indices)) set_.shards().release(file);
+  }
+
   // The longest list, or else the longest text.
   std::optional<int64_t> length(int64_t index) const override {
     require_record(index, size());
@@ -96,6 +109,15 @@ class ArrowReader : public Reader {
   }
 
  private:
+  std::vector<size_t> files_of_records(std::span<const int64_t> indices) const {
+    std::vector<size_t> files;
+    for (const int64_t index : indices) {
+      require_record(index, size());
+      files.push_back(set_.group_of(index).file);
+    }
+    return files;
+  }
+
   using SharedGroup = std::shared_ptr<const ArrowGroup>;
 
   std::string place_in(const ArrowGroupPlace& place, int64_t index) const {

@@ -7,6 +7,8 @@
 #include <trireme/records/index.h>
 #include <algorithm>
 #include <cerrno>
+#include <functional>
+#include <iterator>
 #include <numeric>
 #include <optional>
 #include <set>
@@ -14,20 +16,21 @@
 
 #include "arrow_library.h"
 #include "mapped_files.h"
+#include "parquet_index.h"
 
 namespace trireme::records {
 namespace {
 
 // A file while the library reads it. The library gets no exception through its C functions.
 struct FileBeingRead {
-  const DataFile& file;
+  std::function<void(uint64_t offset, std::span<std::byte> bytes)> fill;
   std::optional<Damage> damage{};
 
   static bool read(void* self, int64_t offset, int64_t bytes, void* to) {
     auto& mine = *static_cast<FileBeingRead*>(self);
     try {
-      mine.file.read(static_cast<uint64_t>(offset),
-                     {static_cast<std::byte*>(to), static_cast<size_t>(bytes)});
+      mine.fill(static_cast<uint64_t>(offset),
+                {static_cast<std::byte*>(to), static_cast<size_t>(bytes)});
       return true;
     } catch (const Damage& damage) {
       mine.damage = damage;
@@ -115,14 +118,19 @@ ArrowSet::ArrowSet(const OpenOptions& options, const Format& format, ArrowFormat
     : plugin_(arrow_library()),
       kind_(kind),
       memory_bytes_(options.memory_bytes),
-      shards_(files_of(options, format.ends), options.unpack_limits(), /*may_be_packed=*/false),
-      files_(shards_.count()),
+      shards_(std::make_shared<Shards>(files_of(options, format.ends), options.unpack_limits(),
+                                       /*may_be_packed=*/false)),
+      files_(shards_->count()),
       choice_{options.columns, options.label} {
-  if (shards_.is_remote())
+  if (shards_->is_remote() && kind_ == ArrowFormat::parquet) {
+    footers_ = index_of_footers(options, shards_);
+    identities_ = footers_->files();
+  } else if (shards_->is_remote()) {
     fetch();
-  else
-    identities_ = shards_.identities();
-  shards_.expect(identities_);
+  } else {
+    identities_ = shards_->identities();
+  }
+  shards_->expect(identities_);
   try {
     for (size_t file = 0; file < files_.size(); ++file)
       with_place([&] { return path(file); }, [&] { open(file, options); });
@@ -140,30 +148,27 @@ void ArrowSet::close() {
 }
 
 void ArrowSet::fetch() {
-  shards_.files().remote->ask_for_changes();
+  shards_->files().remote->ask_for_changes();
   for (size_t file = 0; file < files_.size(); ++file)
     with_place([&] { return path(file); },
                [&] {
-                 DataFile opened = open_to_stay(shards_.files(), file);
+                 DataFile opened = open_to_stay(shards_->files(), file);
                  identities_.push_back(opened.identity());
-                 identities_.back().name = shards_.name(file);
-                 if (kind_ == ArrowFormat::ipc)
-                   files_[file].map = std::make_shared<const MappedFile>(std::move(opened));
-                 else
-                   files_[file].fetched = std::make_shared<const DataFile>(std::move(opened));
+                 identities_.back().name = shards_->name(file);
+                 files_[file].map = std::make_shared<const MappedFile>(std::move(opened));
                });
 }
 
 void ArrowSet::open(size_t file, const OpenOptions& options) {
   File& mine = files_[file];
   if (kind_ == ArrowFormat::ipc && !mine.map)
-    mine.map = std::make_shared<const MappedFile>(shards_.path(file));
-  std::shared_ptr<const DataFile> opened;
-  if (!mine.map) opened = file_of(file);
-  FileBeingRead reading{mine.map ? mine.map->file() : *opened};
-  ArrowSource source{.bytes = static_cast<int64_t>(reading.file.size()),
-                     .file = &reading,
-                     .read = FileBeingRead::read};
+    mine.map = std::make_shared<const MappedFile>(shards_->path(file));
+  FileBeingRead reading{[&](uint64_t offset, std::span<std::byte> bytes) {
+    if (!footers_ || !read_kept(*footers_, file, offset, bytes))
+      shards_->open(file)->read(offset, bytes);
+  }};
+  ArrowSource source{
+      .bytes = identities_[file].bytes, .file = &reading, .read = FileBeingRead::read};
   if (mine.map) source.map = mine.map->bytes().data();
   if (mine.map && source.bytes == 0) throw Damage("it is empty");
   ArrowReply reply;
@@ -278,10 +283,26 @@ std::string ArrowSet::name_of(const ArrowGroupPlace& place) const {
   return fmt::format("{} {}", kind_ == ArrowFormat::parquet ? "row group" : "batch", place.group);
 }
 
-std::vector<int64_t> ArrowSet::labels() const {
+std::vector<int64_t> ArrowSet::labels(const OpenOptions& options) const {
+  if (choice_.label.empty()) return {};
   std::vector<int64_t> labels;
-  if (choice_.label.empty()) return labels;
-  for (const ArrowGroupPlace& place : groups_) {
+  if (footers_)
+    labels = kept_labels(options, shards_, identities_, choice_.label,
+                         [this](size_t file) { return labels_of(file); });
+  for (size_t file = 0; file < files_.size() && !footers_; ++file)
+    std::ranges::copy(labels_of(file), std::back_inserter(labels));
+  if (std::cmp_not_equal(labels.size(), groups_.empty() ? 0 : groups_.back().end))
+    throw Error(ErrorCode::corrupt, "data",
+                fmt::format("the index of the column '{}' of {} has {} labels for {} rows",
+                            choice_.label, path(0), labels.size(), groups_.back().end),
+                "trireme data index, which makes it anew");
+  return labels;
+}
+
+std::vector<int64_t> ArrowSet::labels_of(size_t file) const {
+  std::vector<int64_t> labels;
+  for (const ArrowGroupPlace& place :
+       std::ranges::equal_range(groups_, file, {}, &ArrowGroupPlace::file)) {
     with_place([&] { return fmt::format("{}, {}", path(place.file), name_of(place)); },
                [&] {
                  const auto group = read(place, files_[place.file].label);
@@ -331,9 +352,11 @@ Damage ArrowSet::name_column(const ArrowGroupPlace& place, const std::vector<int
 void* ArrowSet::read_columns(const ArrowGroupPlace& place, const std::vector<int>& columns) const {
   const File& mine = files_[place.file];
   std::shared_ptr<const DataFile> opened;
-  if (!mine.map) opened = file_of(place.file);
-  FileBeingRead reading{mine.map ? mine.map->file() : *opened};
-  require_unchanged(reading.file, place.file);
+  if (!mine.map) opened = shards_->open(place.file);
+  const DataFile& file = mine.map ? mine.map->file() : *opened;
+  require_unchanged(file, place.file);
+  FileBeingRead reading{
+      [&](uint64_t offset, std::span<std::byte> bytes) { file.read(offset, bytes); }};
   ArrowSource source{
       .bytes = identities_[place.file].bytes, .file = &reading, .read = FileBeingRead::read};
   if (mine.map) source.map = mine.map->bytes().data();
@@ -356,7 +379,7 @@ void ArrowSet::require_unchanged(const DataFile& opened, size_t file) const {
     throw Damage(fmt::format("the file had {} bytes when it was opened, and now has {}",
                              known.bytes, status.st_size),
                  "leave the file alone while it is read");
-  if (shards_.is_remote()) return;  // Nobody writes into a file that was fetched.
+  if (shards_->is_remote()) return;  // Nobody writes into a file that was fetched.
   const int64_t time = status.st_mtim.tv_sec * 1'000'000'000 + status.st_mtim.tv_nsec;
   if (time != known.mtime_ns && opened.identity().digest != known.digest)
     throw Damage("the file was changed after it was opened",

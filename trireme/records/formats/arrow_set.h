@@ -1,5 +1,5 @@
-// The files of a data set in Parquet or Arrow: their columns, and the groups of their rows. Files
-// on a server are fetched when the set is opened, because no index knows their rows.
+// The files of a data set in Parquet or Arrow: their columns, and the groups of their rows. Arrow
+// files on a server are fetched when the set is opened, because no index knows their rows.
 #pragma once
 #include <trireme/records/arrow/plugin.h>
 #include <trireme/records/damage.h>
@@ -16,6 +16,8 @@
 #include "arrow_values.h"
 
 namespace trireme::records {
+
+class Index;
 
 // The columns of a file that are read, in the order of the fields.
 struct ArrowColumns {
@@ -79,15 +81,18 @@ class ArrowSet {
   const ColumnChoice& choice() const { return choice_; }
   const std::vector<ArrowGroupPlace>& groups() const { return groups_; }  // All have rows.
   const ArrowGroupPlace& group_of(int64_t record) const;
+  // Whether files are fetched when their rows are read; then announcing them helps.
+  bool fetches_ahead() const { return footers_ != nullptr; }
+  const Shards& shards() const { return *shards_; }
   // Whether all groups together have no more than the memory for a record, by what files state.
   bool fits_into_memory() const;
   const std::vector<FileIdentity>& identities() const { return identities_; }
-  std::string path(size_t file) const { return shards_.path(file).string(); }
+  std::string path(size_t file) const { return shards_->path(file).string(); }
   // "row group 3", or "batch 3".
   std::string name_of(const ArrowGroupPlace& place) const;
   // The labels of all records, kNoLabel for a row without one; empty if the options name no column
   // of labels. Throws Error.
-  std::vector<int64_t> labels() const;
+  std::vector<int64_t> labels(const OpenOptions& options) const;
   // Throws Damage.
   std::unique_ptr<const ArrowGroup> read(const ArrowGroupPlace& place) const {
     return read(place, files_[place.file].columns);
@@ -101,20 +106,16 @@ class ArrowSet {
   struct File {
     void* handle = nullptr;
     std::shared_ptr<const MappedFile> map;
-    // One of a server, which is not mapped. It stays open, so that no process removes it.
-    std::shared_ptr<const DataFile> fetched;
     ArrowColumns columns, label;
   };
   void fetch();
   void open(size_t file, const OpenOptions& options);
-  std::shared_ptr<const DataFile> file_of(size_t file) const {
-    return files_[file].fetched ? files_[file].fetched : shards_.open(file);
-  }
   void close();
   static std::vector<FieldSpec> specs_of(const ArrowSchema& schema, const ArrowColumns& columns);
   ArrowColumns choose(const ArrowSchema& schema, const std::vector<std::string>& names) const;
   ArrowColumns choose_label(const ArrowSchema& schema, const std::string& name) const;
   void add_groups(size_t file);
+  std::vector<int64_t> labels_of(size_t file) const;
   std::unique_ptr<const ArrowGroup> read(const ArrowGroupPlace& place,
                                          const ArrowColumns& columns) const;
   void* read_columns(const ArrowGroupPlace& place, const std::vector<int>& columns) const;
@@ -125,7 +126,8 @@ class ArrowSet {
   const ArrowPlugin& plugin_;
   ArrowFormat kind_;
   int64_t memory_bytes_;
-  Shards shards_;
+  std::shared_ptr<Shards> shards_;
+  std::shared_ptr<const Index> footers_;  // Those of Parquet files on a server, otherwise null.
   std::vector<FileIdentity> identities_;
   std::vector<File> files_;
   std::vector<FieldSpec> fields_;
