@@ -6,6 +6,10 @@
 //   TRIREME_DATA("mine", [](const trireme::data::DataOptions& options) { ... });
 //   TRIREME_LOSS("focal", [](const at::Tensor& output, const at::Tensor& target) { ... });
 //   TRIREME_METRIC("top5", trireme::mean_metric("top5", ...));
+//   TRIREME_DECODE("letters", [](const trireme::records::Record& record, int64_t) { ... });
+//
+// TRIREME_DECODE, TRIREME_MAP and TRIREME_FILTER are for functions that stages call, with their
+// versions behind them (trireme/data/pipeline/functions.h).
 //
 // They stand outside of functions, and the name is a literal. `trireme train`, `trireme plan` and
 // `trireme bench step` then know the name (docs/models.md). In a static library, the linker leaves
@@ -14,6 +18,7 @@
 #include <torch/headeronly/version.h>
 #include <trireme/base/version.h>
 #include <trireme/config/registration.h>
+#include <trireme/data/pipeline/functions.h>
 #include <trireme/models/build.h>
 #include <trireme/run/training.h>
 #include <trireme/train/metric.h>
@@ -43,3 +48,9 @@
   TRIREME_REGISTER_(__COUNTER__, "loss", name, ::trireme::register_loss(name, __VA_ARGS__))
 #define TRIREME_METRIC(name, ...) \
   TRIREME_REGISTER_(__COUNTER__, "metric", name, ::trireme::register_metric(__VA_ARGS__))
+#define TRIREME_DECODE(name, ...) \
+  TRIREME_REGISTER_(__COUNTER__, "stage", name, ::trireme::register_decode(name, __VA_ARGS__))
+#define TRIREME_MAP(name, ...) \
+  TRIREME_REGISTER_(__COUNTER__, "stage", name, ::trireme::register_map(name, __VA_ARGS__))
+#define TRIREME_FILTER(name, ...) \
+  TRIREME_REGISTER_(__COUNTER__, "stage", name, ::trireme::register_filter(name, __VA_ARGS__))

@@ -32,7 +32,8 @@ TEST(Stages, WritesWhatItReads) {
   for (const std::string text :
        {"decode", "decode(1) | flip(0.25)", "decode | random_crop(32, 4) | normalise(0.5, 0.25)",
         "decode | random_resized_crop(32, ratio=1:1)", "map(lower) | filter(long)",
-        "decode | cache(disk) | erase(p=1)", "decode | normalise(imagenet, type=bfloat16)"}) {
+        "decode | cache(disk) | erase(p=1)", "decode_record(letters, 3:32:32) | map(lower)",
+        "decode | normalise(imagenet, type=bfloat16)"}) {
     const std::string once = describe(parse_stages("data.stages", text));
     EXPECT_EQ(describe(parse_stages("data.stages", once)), once);
     EXPECT_EQ(to_json(parse_stages("data.stages", once)),
@@ -56,6 +57,9 @@ TEST(Stages, NamesWhatIsWrong) {
   EXPECT_TRUE(has(refusal("decode | random_resized_crop(scale=0.5:1, 32)"), "without a name"));
   EXPECT_TRUE(has(refusal("decode | resize(8, size=9)"), "twice"));
   EXPECT_TRUE(has(refusal("decode | normalise(type=half)"), "float32 or bfloat16"));
+  EXPECT_TRUE(has(refusal("decode_record(letters)"), "needs shape"));
+  EXPECT_TRUE(has(refusal("decode_record(letters, 3:0)"), "must lie"));
+  EXPECT_TRUE(has(refusal("decode_record(letters, 1.5)"), "whole"));
 }
 
 TEST(Stages, FitTogetherOrAreRefused) {
@@ -69,6 +73,14 @@ TEST(Stages, FitTogetherOrAreRefused) {
   EXPECT_TRUE(has(refusal("pad | cache", SampleForm::tensors), "cache in front of pad"));
   EXPECT_TRUE(has(refusal("decode | normalise | cache | flip"), "from cache"));
   EXPECT_TRUE(has(refusal("decode | normalise | mixup | map(f)"), "whole batches"));
+  EXPECT_TRUE(has(refusal("decode | decode_record(f, 4)"), "as the first stage"));
+  EXPECT_TRUE(has(refusal("decode_record(f, 4) | decode_record(g, 4)"), "no other one"));
+  EXPECT_EQ(
+      check_forms("data.stages",
+                  parse_stages("data.stages",
+                               "take(9) | decode_record(f, 4) | cache | random_map(g) | pad"),
+                  SampleForm::record),
+      SampleForm::tensors);
   EXPECT_EQ(check_forms("data.stages", parse_stages("data.stages", "decode | cache(disk) | flip"),
                         SampleForm::record),
             SampleForm::image);

@@ -1,4 +1,5 @@
 // Pipelines as values: they give what a configuration gives.
+#include <ATen/ATen.h>
 #include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -7,6 +8,7 @@
 #include <trireme/run/training.h>
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 
@@ -82,6 +84,33 @@ TEST(PipelineValue, HasFunctionsAsStages) {
   EXPECT_EQ(first_numbers(of_rows.next()), (std::vector<int64_t>{0, 1, 2, 3, 4, 5}));
   EXPECT_EQ(first_numbers(of_even.next()), (std::vector<int64_t>{0, 4, 6, 10}));
   EXPECT_EQ(rows.take(4).repeat(3).open().train->size(), 12);
+}
+
+TEST(PipelineValue, MakesSamplesOfRecordsByAFunction) {
+  const Table table;
+  const std::string path = table.path();
+  const auto number = [](const records::Record& record, const char* name) {
+    int64_t value = 0;
+    std::memcpy(&value, record.at(name).bytes.data(), sizeof value);
+    return value;
+  };
+  const Pipeline sums =
+      Pipeline("csv", path)
+          .set("classes", "3")
+          .decode_record({1}, [number](const records::Record& record, int64_t) -> Example {
+            const int64_t sum = number(record, "x") + number(record, "z");
+            return {at::full({1}, sum, at::kFloat),
+                    at::full({}, number(record, "label"), at::kLong)};
+          });
+  const auto opened = sums.set("test_fraction", "0.2").batch(6).open(3);
+  EXPECT_EQ(opened.input.shape, std::vector<int64_t>{1});
+  EXPECT_EQ(opened.test->size(), 6);
+  const Batch batch = Loader(opened.train, opened.options).next();
+  const auto plain = Pipeline("csv", path).set("test_fraction", "0.2").batch(6).open(3);
+  const Batch rows = Loader(plain.train, plain.options).next();
+  EXPECT_EQ(batch.indices, rows.indices);
+  EXPECT_TRUE(batch.target.equal(rows.target));
+  EXPECT_TRUE(batch.data.equal(rows.data.sum(1, true)));
 }
 
 // A CIFAR file of 12 images.

@@ -88,7 +88,7 @@ void use_model_library(const std::filesystem::path& path) {
   const std::string bytes = read_file(canonical);
   const auto names = registrations_in(bytes);
   if (names.empty())
-    refuse_library(path, "which registers no model, data set, loss or metric",
+    refuse_library(path, "which registers no model, data set, loss, metric or function",
                    "a shared object with TRIREME_MODEL(\"name\", factory)");
   for (const Registration& each : names)
     if (each.trireme != version())

@@ -1,6 +1,6 @@
-// Shared objects with models, data sets, losses and metrics of the user's own (model.library),
-// which the macros of trireme/register.h register. A process with LibTorch opens them. One without
-// it, such as `trireme`, reads the names only. No torch.
+// Shared objects with models, data sets, losses, metrics and functions of the user's own
+// (model.library), which the macros of trireme/register.h register. A process with LibTorch opens
+// them. One without it, such as `trireme`, reads the names only. No torch.
 #pragma once
 #include <filesystem>
 #include <string>
@@ -14,7 +14,7 @@ namespace trireme {
 void use_model_library(const std::filesystem::path& path);
 
 struct Registration {
-  std::string kind, name;  // "model", "data", "loss" or "metric"
+  std::string kind, name;  // "model", "data", "loss", "metric" or "stage"
   // The LibTorch and the Trireme with whose headers it was compiled.
   std::string torch, trireme;
   bool operator==(const Registration&) const = default;

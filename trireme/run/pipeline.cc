@@ -85,6 +85,12 @@ Pipeline Pipeline::then_with(std::string_view stage, const std::string& value) c
   return then(fmt::format("{}({})", stage, value));
 }
 
+Pipeline Pipeline::decode_record(const std::vector<int64_t>& shape, DecodeFunction function,
+                                 const std::string& version) const {
+  const std::string name = next_function_name();
+  register_decode(name, std::move(function), version);
+  return then_with("decode_record", fmt::format("{}, {}", name, fmt::join(shape, ":")));
+}
 Pipeline Pipeline::map(MapFunction function) const {
   const std::string name = next_function_name();
   register_map(name, std::move(function));

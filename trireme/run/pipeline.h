@@ -37,6 +37,8 @@ class Pipeline {
   Pipeline then(std::string_view stages) const;
   // Functions of the programme as stages, without a name. The ranks of a job must make their
   // pipelines in the same order.
+  Pipeline decode_record(const std::vector<int64_t>& shape, DecodeFunction function,
+                         const std::string& version = "") const;
   Pipeline map(MapFunction function) const;
   Pipeline random_map(MapFunction function) const;
   Pipeline filter(FilterFunction function) const;

@@ -19,6 +19,7 @@ class ClassCounter {
 
   int64_t count() {
     if (!fields_.tokens.empty()) return options_.classes > 0 ? options_.classes : most_token() + 1;
+    if (fields_.decoded) return stated_classes();
     const records::FieldSpec* target = spec_of_target();
     if (!target) return 0;
     if (!is_whole(target->dtype)) return std::max<int64_t>(1, elements(*target));
@@ -32,6 +33,15 @@ class ClassCounter {
   }
 
  private:
+  int64_t stated_classes() const {
+    if (options_.classes > 0) return options_.classes;
+    throw Error(
+        ErrorCode::invalid_argument, "data",
+        "data.classes is auto, and the targets are those of the function of decode_record, "
+        "which are not known before the run",
+        "data.classes: the number of classes, or of the values in a target");
+  }
+
   const records::FieldSpec* spec_of_target() const {
     for (const records::FieldSpec& field : reader_.fields())
       if (field.name == fields_.target) return &field;

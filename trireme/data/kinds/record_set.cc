@@ -72,7 +72,8 @@ records::OpenOptions open_options(const DataOptions& options, const std::string&
 FieldWishes wishes_of(const DataOptions& options) {
   const auto [train_stages, test_stages] = stages_of(options);
   return {options.inputs, options.target,
-          find_stage(train_stages, "pad") || find_stage(test_stages, "pad")};
+          find_stage(train_stages, "pad") || find_stage(test_stages, "pad"),
+          decoded_shape(train_stages)};
 }
 
 // Opens a part of files. If damaged records are skipped, they are those, too, that lack a field
@@ -106,6 +107,7 @@ auto open_kept(const DataOptions& options) {
     if (open.keeps_damaged)
       open.needed = [&](const std::vector<records::FieldSpec>& all) {
         std::vector<std::string> names = names_of_inputs(options.inputs);
+        if (wishes_of(options).decoded) return names;
         if (names.empty()) return names_of_possible_parts(all);
         const std::vector<std::string> targets =
             options.target.empty() ? usual_targets() : std::vector{options.target};
@@ -121,9 +123,10 @@ auto open_kept(const DataOptions& options) {
 std::shared_ptr<const records::Reader> open_columns(const DataOptions& options,
                                                     records::OpenOptions open) {
   if (!records::find_format(options.name).reads_columns) return open_needed(options, open);
-  if (!options.inputs.empty() && !options.target.empty()) {
+  const bool has_target = !options.target.empty();
+  if (!options.inputs.empty() && (has_target || wishes_of(options).decoded)) {
     open.columns = names_of_inputs(options.inputs);
-    if (std::ranges::find(open.columns, options.target) == open.columns.end())
+    if (has_target && std::ranges::find(open.columns, options.target) == open.columns.end())
       open.columns.push_back(options.target);
   }
   open.choose = [&](const std::vector<records::FieldSpec>& all) -> records::ColumnChoice {
@@ -290,8 +293,24 @@ void require_same_fields(const records::Reader& train, const records::Reader& te
       "a test part of the same data set");
 }
 
-// Targets that are values and not classes. Mixed samples have probabilities of classes.
+// A model takes samples of one form.
+void require_same_decoding(const Stages& train, const Stages& test) {
+  const auto shape = decoded_shape(train), of_test = decoded_shape(test);
+  if (shape == of_test) return;
+  const auto described = [](const auto& sizes) {
+    return sizes ? fmt::format("decode_record with the shape {}", fmt::join(*sizes, ":"))
+                 : std::string("no decode_record");
+  };
+  throw Error(ErrorCode::invalid_argument, "data",
+              fmt::format("data.test_stages have {}, and data.stages {}", described(of_test),
+                          described(shape)),
+              "decode_record with one shape in both");
+}
+
+// Targets that are values and not classes. Mixed samples have probabilities of classes. What a
+// function of the user's own makes is not known.
 bool has_values(const records::Reader& reader, const FieldChoice& fields, const Stages& stages) {
+  if (fields.decoded) return false;
   for (const records::FieldSpec& field : reader.fields())
     if (field.name == fields.target && is_whole(field.dtype)) return false;
   for (const Stage& stage : stages)
@@ -458,8 +477,9 @@ Dataset read_parts(const DataOptions& options, SharedReader train_part, SharedRe
   const auto [train_stages, test_stages] = stages_of(options);
   parts.train_stages = of_samples(train_stages);
   parts.test_stages = of_samples(test_stages);
-  const FieldWishes wishes = wishes_of(options);
-  parts.is_padded = wishes.is_padded;
+  parts.wishes = wishes_of(options);
+  const FieldWishes& wishes = parts.wishes;
+  require_same_decoding(train_stages, test_stages);
   refuse_doubtful_names(options, train);
   const FieldChoice fields = choose_fields(train.fields(), wishes);
   refuse_doubtful_inputs(options, train, fields);
@@ -500,7 +520,8 @@ Dataset read_parts(const DataOptions& options, SharedReader train_part, SharedRe
                 parts.classes};
   data.input.type = type_of_samples(parts.train_stages);
   data.input.is_packed = parts.train_plan.packing != nullptr;
-  data.input.is_ragged = parts.is_padded && !fields.shape && fields.image.empty();
+  data.input.is_ragged =
+      wishes.is_padded && (!fields.shape || fields.decoded) && fields.image.empty();
   data.has_tokens = !fields.tokens.empty();
   data.class_names = train.class_names();
   data.has_values = has_values(train, fields, parts.train_stages);

@@ -6,6 +6,7 @@
 #include <trireme/data/dataset.h>
 #include <trireme/data/input_memory.h>
 #include <trireme/data/kinds/sample_plan.h>
+#include <trireme/data/pipeline/field_choice.h>
 #include <trireme/data/pipeline/stage.h>
 #include <trireme/records/open.h>
 #include <trireme/records/record.h>
@@ -22,7 +23,7 @@ struct RecordParts {
   std::shared_ptr<const records::Reader> train, test;  // The same one if samples are held out.
   SamplePlan train_plan, test_plan;
   Stages train_stages, test_stages;  // The stages of samples: of_samples().
-  bool is_padded = false;
+  FieldWishes wishes;
   bool target_has_length = false;  // See field_choice.h.
   bool keeps_lengths = false;      // A mixture pads the samples itself.
   std::string tokens;              // See FieldChoice.

@@ -28,6 +28,7 @@ class FieldChooser {
   explicit FieldChooser(const std::vector<FieldSpec>& fields) : fields_(fields) {}
 
   FieldChoice choose(const FieldWishes& wishes) const {
+    if (wishes.decoded) return choose_decoded(wishes);
     FieldChoice choice;
     const FieldSpec* tokens = find("tokens");
     if (tokens && !tokens->encoded && wishes.inputs.empty() && wishes.target.empty()) {
@@ -53,6 +54,16 @@ class FieldChooser {
   }
 
  private:
+  FieldChoice choose_decoded(const FieldWishes& wishes) const {
+    if (!wishes.target.empty())
+      refuse(fmt::format("data.target is {}, and the function of decode_record makes the target",
+                         wishes.target),
+             "data.inputs with all fields that the function needs, and no data.target");
+    FieldChoice choice{.decoded = names_of_inputs(wishes.inputs), .shape = wishes.decoded};
+    for (const std::string& name : *choice.decoded) at("data.inputs", name);
+    return choice;
+  }
+
   std::string target_of(const FieldWishes& wishes) const {
     if (!wishes.target.empty()) {
       const FieldSpec& field = at("data.target", wishes.target);
@@ -93,7 +104,8 @@ class FieldChooser {
       for (const FieldSpec& field : fields_)
         if (field.name != target && is_ragged(field)) inputs.push_back(field.name);
     if (inputs.empty())
-      refuse("the records have no image and no numbers besides the target", list());
+      refuse("the records have no image and no numbers besides the target",
+             list() + ", or the stage decode_record with a function of yours");
     return inputs;
   }
 
@@ -108,7 +120,8 @@ class FieldChooser {
     refuse(fmt::format(
                "data.inputs has the field {}, which is {}", field.name,
                field.encoded ? "a text or a file in itself" : "of another length in each record"),
-           field.encoded ? "fields of numbers with one shape, or an image alone"
+           field.encoded ? "fields of numbers with one shape, an image alone, or the stage "
+                           "decode_record"
                          : "fields of numbers with one shape, or this one alone and the stage "
                            "pad");
   }
@@ -158,6 +171,13 @@ FieldChoice choose_fields(const std::vector<FieldSpec>& fields, const FieldWishe
   return FieldChooser(fields).choose(wishes);
 }
 
+std::optional<std::vector<int64_t>> decoded_shape(const Stages& stages) {
+  const Stage* const decode = find_stage(stages, "decode_record");
+  if (!decode) return std::nullopt;
+  const std::vector<double>& sizes = decode->numbers("shape");
+  return std::vector<int64_t>(sizes.begin(), sizes.end());
+}
+
 std::vector<std::string> names_of_inputs(const std::string& text) {
   std::vector<std::string> names;
   // Names may have spaces inside, such as those of columns.
@@ -177,6 +197,7 @@ std::vector<std::string> names_of_inputs(const std::string& text) {
 }
 
 std::vector<std::string> names_of_choice(const FieldChoice& choice) {
+  if (choice.decoded) return *choice.decoded;
   std::vector<std::string> names = choice.inputs;
   for (const std::string& name : {choice.image, choice.tokens, choice.target})
     if (!name.empty()) names.push_back(name);
@@ -192,12 +213,14 @@ bool is_usual_image(std::string_view name) {
 }
 
 bool target_has_length(const std::vector<FieldSpec>& fields, const FieldChoice& choice) {
+  if (choice.decoded) return false;
   return choice.target.empty() || std::ranges::any_of(fields, [&](const FieldSpec& field) {
            return field.name == choice.target && !field.shape;
          });
 }
 
 SampleForm first_form(const FieldChoice& fields, const Stages& stages) {
+  if (fields.decoded) return SampleForm::record;
   if (fields.image.empty()) return SampleForm::tensors;
   const bool begins_with_record = !stages.empty() && stages[0].form->takes == SampleForm::record;
   return fields.shape && !begins_with_record ? SampleForm::image : SampleForm::record;

@@ -3,6 +3,8 @@
 #include <trireme/data/batch.h>
 #include <trireme/data/pipeline/stage.h>
 #include <trireme/data/source.h>
+#include <trireme/records/record.h>
+#include <cstdint>
 #include <functional>
 #include <string>
 
@@ -12,6 +14,11 @@ namespace trireme {
 // LibTorch that draw random numbers, and Draw::seed, have numbers of this sample and stage. Called
 // on several threads.
 using MapFunction = std::function<Example(Example, const Draw&)>;
+// Makes a sample of the fields of its record, which are valid during the call. `index` is the
+// number of the sample. Equal records and indices must give equal results, in training and in
+// evaluations. Error(corrupt) says that the record is damaged: data.on_bad_record=skip leaves it
+// out then. Called on several threads.
+using DecodeFunction = std::function<Example(const records::Record&, int64_t index)>;
 // False leaves the sample out. Called on several threads.
 using FilterFunction = std::function<bool(const Example&)>;
 
@@ -20,6 +27,9 @@ using FilterFunction = std::function<bool(const Example&)>;
 // by it a cache on a disk knows the samples of an older function. Without it, the function may
 // only stand in front of a cache in memory. Throws Error(invalid_argument) if the name is taken.
 void register_map(const std::string& name, MapFunction function, const std::string& version = "");
+// The same for the stage decode_record(`name`, shape).
+void register_decode(const std::string& name, DecodeFunction function,
+                     const std::string& version = "");
 // The same for the stage filter(`name`).
 void register_filter(const std::string& name, FilterFunction function,
                      const std::string& version = "");
@@ -27,6 +37,7 @@ void register_filter(const std::string& name, FilterFunction function,
 namespace data {
 // Throw Error(invalid_argument) that lists the known names.
 MapFunction find_map(const std::string& name);
+DecodeFunction find_decode(const std::string& name);
 FilterFunction find_filter(const std::string& name);
 // The versions of the functions that stages call.
 struct FunctionVersions {

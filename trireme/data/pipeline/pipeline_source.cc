@@ -259,7 +259,8 @@ class PipelineSource : public Source {
 
   // Samples that functions see, or that get another length, are tensors by themselves first.
   bool goes_alone() const {
-    return program_.has_tensor_steps() || program_.caches_tensors() || pads();
+    return program_.has_tensor_steps() || program_.caches_tensors() || program_.decodes_record() ||
+           pads();
   }
 
   std::optional<PadOptions> padding_of_targets() const {
@@ -324,14 +325,15 @@ class PipelineSource : public Source {
   // A label outside the classes would end the run in the loss, without a name.
   void check_label(const Sample& sample, const void* target) const {
     const FieldChoice& fields = program_.fields();
-    if (options_.classes <= 0 || fields.target.empty() ||
+    if (options_.classes <= 0 || (fields.target.empty() && !program_.decodes_record()) ||
         program_.target_type(sample) != at::kLong || !program_.target_shape(sample).empty())
       return;
     const int64_t label = *static_cast<const int64_t*>(target);
     if (label >= 0 && label < options_.classes) return;
+    const std::string name = fields.target.empty() ? "target" : fields.target;
     throw Error(ErrorCode::invalid_argument, "data",
                 fmt::format("{}: the {} is {}, outside 0..{}",
-                            reader_->place(record_of(sample.draw.index)), fields.target, label,
+                            reader_->place(record_of(sample.draw.index)), name, label,
                             options_.classes - 1),
                 "labels from 0 on, and the right data.classes");
   }
@@ -386,6 +388,7 @@ class PipelineSource : public Source {
 
 std::shared_ptr<const Source> make_pipeline(std::shared_ptr<const records::Reader> reader,
                                             PipelineOptions options) {
+  options.fields.decoded = decoded_shape(options.stages);
   const FieldChoice fields = choose_fields(reader->fields(), options.fields);
   check_forms(kKey, options.stages, first_form(fields, options.stages));
   const int64_t classes = options.classes;

@@ -82,6 +82,9 @@ Program::Program(const Stages& stages, FieldChoice fields, int64_t image_bytes)
     const std::string name(form.name);
     if (form.name == "cache") {
       add_cache(stages, i);
+    } else if (form.name == "decode_record") {
+      decode_record_ = make_record_step(stage, find_stage(stages, "pad"));
+      writing_ = add_meter(fmt::format("{}({})", name, stage.word("function")));
     } else if (form.kind == StageKind::pad) {
       padding_ = pad_options_of(stage);
     } else if (form.kind == StageKind::mix) {
@@ -117,7 +120,8 @@ Program::Program(const Stages& stages, FieldChoice fields, int64_t image_bytes)
       }
       StageMeter* const meter = add_meter(std::move(step_name));
       image_steps_.push_back({std::move(step), step_key, meter});
-    } else if (form.name == "erase" && tensor_steps_.empty() && !erase_ && !caches_tensors_) {
+    } else if (form.name == "erase" && tensor_steps_.empty() && !erase_ && !caches_tensors_ &&
+               !decode_record_) {
       erase_ = erase_options_of(stage);
       erase_key_ = key;
     } else {
@@ -152,6 +156,7 @@ StageMeter* Program::add_meter(std::string name) {
 }
 
 void Program::make_image(Sample& sample, StageTimer& timer) const {
+  if (decode_record_) return run_record_step(sample, timer);
   sample.planes = {};
   sample.flip_horizontally = sample.flip_vertically = false;
   if (sample.used.image && !sample.used.image->encoded)
@@ -162,6 +167,13 @@ void Program::make_image(Sample& sample, StageTimer& timer) const {
 
 void Program::finish_image(Sample& sample, StageTimer& timer) const {
   if (cached_) run_image_steps(sample, timer, first_behind_cache_, image_steps_.size());
+}
+
+void Program::run_record_step(Sample& sample, StageTimer& timer) const {
+  for (const std::string& name : *fields_.decoded)
+    if (!sample.record.find(name)) refuse_record(fmt::format("it has no field {}", name));
+  sample.example = decode_record_(sample.record, sample.draw.index);
+  timer.spent_in(*writing_, [&] { return trireme::bytes_of(sample.example); });
 }
 
 void Program::run_image_steps(Sample& sample, StageTimer& timer, size_t first, size_t last) const {
@@ -295,14 +307,16 @@ void Program::erase_part(const Sample& sample, Number value, Number* row) const 
 }
 
 at::DimVector Program::target_shape(const Sample& sample) const {
-  if (!fields_.tokens.empty() || fields_.target.empty()) return row_shape(sample);
+  if (!fields_.tokens.empty() || fields_.target.empty())
+    return decode_record_ ? at::DimVector(sample.example.target.sizes()) : row_shape(sample);
   const auto shape = sample.used.target->shape;
   return {shape.begin(), shape.end()};
 }
 
 at::ScalarType Program::target_type(const Sample& sample) const {
   if (!fields_.tokens.empty()) return at::kLong;
-  if (fields_.target.empty()) return row_type();
+  if (fields_.target.empty())
+    return decode_record_ ? sample.example.target.scalar_type() : row_type();
   return is_whole(sample.used.target->dtype) ? at::kLong : at::kFloat;
 }
 
@@ -321,6 +335,7 @@ void Program::write_target(const Sample& sample, void* target) const {
 }
 
 void Program::make_tensors(Sample& sample, StageTimer& timer) const {
+  if (decode_record_) return;
   const at::Tensor data = at::empty(row_shape(sample), row_type());
   const at::Tensor target = at::empty(target_shape(sample), target_type(sample));
   write_row(sample, data.mutable_data_ptr(), timer);

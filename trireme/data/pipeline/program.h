@@ -3,6 +3,7 @@
 #include <ATen/core/DimVector.h>
 #include <trireme/data/pad.h>
 #include <trireme/data/pipeline/field_choice.h>
+#include <trireme/data/pipeline/functions.h>
 #include <trireme/data/pipeline/sample.h>
 #include <trireme/data/pipeline/stage.h>
 #include <trireme/data/pipeline/stage_meter.h>
@@ -28,6 +29,9 @@ ImageStep make_image_step(const Stage& stage, const Stage* next, int64_t image_b
                           bool& took_next);
 // The image of a sample as pixels with rows, columns and channels (image_steps.cc).
 images::Image& pixels_of(Sample& sample);
+// The function of the stage decode_record, whose results are checked (record_step.cc). It throws
+// Errors that name stage and function. With `is_padded` the data may be shorter than its shape.
+DecodeFunction make_record_step(const Stage& stage, bool is_padded);
 // The step of a stage from tensors to tensors (tensor_steps.cc).
 TensorStep make_tensor_step(const Stage& stage);
 images::EraseOptions erase_options_of(const Stage& stage);
@@ -46,8 +50,8 @@ class Program {
   void find_fields(Sample& sample) const;
   // The same for a sample from a cache, whose record has the target alone.
   void find_target(Sample& sample) const;
-  // Runs the stages that give images, up to a cache of images or to the last one. The sample has
-  // its record.
+  // Runs the stages that take the record or give images, up to a cache of images or to the last
+  // one. The sample has its record. Behind decode_record it has its tensors.
   void make_image(Sample& sample, StageTimer& timer) const;
   // Runs those behind the cache.
   void finish_image(Sample& sample, StageTimer& timer) const;
@@ -66,7 +70,7 @@ class Program {
   at::ScalarType target_type(const Sample& sample) const;
   void write_target(const Sample& sample, void* target) const;
 
-  // The sample, whose image is finished, gets tensors of its own.
+  // The sample, whose image is finished, gets tensors of its own, unless decode_record made them.
   void make_tensors(Sample& sample, StageTimer& timer) const;
   // Runs the stages on tensors in front of a cache of tensors. They see the number of the sample
   // alone, because what they make is for every epoch. False: a filter leaves the sample out.
@@ -79,6 +83,7 @@ class Program {
   const std::vector<std::unique_ptr<StageMeter>>& meters() const { return meters_; }
   StageMeter& reading() const { return *meters_.front(); }
   const FieldChoice& fields() const { return fields_; }
+  bool decodes_record() const { return static_cast<bool>(decode_record_); }
   // The padding of a batch, if there is any.
   const std::optional<PadOptions>& padding() const { return padding_; }
   const Stages& batch_stages() const { return batch_stages_; }
@@ -92,6 +97,7 @@ class Program {
   };
   StageMeter* add_meter(std::string name);
   void add_cache(const Stages& stages, size_t place);
+  void run_record_step(Sample& sample, StageTimer& timer) const;
   void run_image_steps(Sample& sample, StageTimer& timer, size_t first, size_t last) const;
   bool run_tensor_steps(Sample& sample, StageTimer& timer, int64_t first, int64_t last) const;
   void write_image(const Sample& sample, void* out) const;
@@ -102,6 +108,7 @@ class Program {
 
   FieldChoice fields_;
   std::vector<std::unique_ptr<StageMeter>> meters_;
+  DecodeFunction decode_record_;  // Null: the fields become tensors as they are.
   std::vector<Metered<ImageStep>> image_steps_;
   size_t first_behind_cache_ = 0;
   std::optional<Stages> cached_;

@@ -35,7 +35,7 @@ std::shared_ptr<const Source> source_of(const std::shared_ptr<const records::Rea
 
 PipelineOptions options_of_parts(const RecordParts& parts) {
   const DataOptions& options = parts.options;
-  return {.fields = {options.inputs, options.target, parts.is_padded},
+  return {.fields = parts.wishes,
           .bad_records = {.skip = options.on_bad_record == "skip", .most = options.bad_records},
           .keeps_lengths = parts.keeps_lengths,
           .classes = parts.classes,

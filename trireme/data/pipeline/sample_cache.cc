@@ -142,10 +142,11 @@ std::string SampleCache::key_of_tensors() const {
   for (const records::FieldSpec& field : reader_->fields())
     forms.push_back({field.name, static_cast<int>(field.dtype),
                      field.shape.value_or(std::vector<int64_t>{-1})});
-  return sha256_hex(Json({3, options_.part, reader_->content(), describe(stages), versions, subset,
-                          forms, fields.image, fields.inputs, fields.tokens, fields.target,
-                          options_.classes, std::string(libtorch_of_build())})
-                        .dump(-1, ' ', false, Json::error_handler_t::replace));
+  return sha256_hex(
+      Json({3, options_.part, reader_->content(), describe(stages), versions, subset, forms,
+            fields.image, fields.decoded.value_or(fields.inputs), fields.tokens, fields.target,
+            options_.classes, std::string(libtorch_of_build())})
+          .dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
 // A function of the same name may make other samples tomorrow, and nothing here would know.
@@ -154,8 +155,8 @@ void SampleCache::refuse_on_disk(const std::string& stage) const {
               fmt::format("cache(disk) stands behind {}, whose function has no version: a later "
                           "job with another function would get its old samples",
                           stage),
-              "a version as the third value of register_map() or register_filter(), or "
-              "cache(memory)");
+              "a version as the last value of register_map(), register_decode() or "
+              "register_filter(), or cache(memory)");
 }
 
 CacheStore& SampleCache::store() const {

@@ -71,13 +71,16 @@ class StageRules {
 
   void check_form(const StageForm& stage) const {
     if (stage.takes == form_ || (stage.keeps_form && form_ == SampleForm::tensors)) return;
-    refuse(fmt::format(
-               "{} takes {}, but gets {} {}", stage.name, to_string(stage.takes), to_string(form_),
-               before_ ? fmt::format("from {}", before_->name) : std::string("from the data set")),
-           form_ == SampleForm::record && stage.takes == SampleForm::image
-               ? fmt::format("decode | {}", stage.name)
-           : form_ == SampleForm::image ? fmt::format("normalise | {}", stage.name)
-                                        : fmt::format("{} earlier", stage.name));
+    refuse(
+        fmt::format(
+            "{} takes {}, but gets {} {}", stage.name, to_string(stage.takes), to_string(form_),
+            before_ ? fmt::format("from {}", before_->name) : std::string("from the data set")),
+        form_ == SampleForm::record && stage.takes == SampleForm::image
+            ? fmt::format("decode | {}", stage.name)
+        : stage.takes == SampleForm::record
+            ? fmt::format("{} as the first stage, and no other one that takes records", stage.name)
+        : form_ == SampleForm::image ? fmt::format("normalise | {}", stage.name)
+                                     : fmt::format("{} earlier", stage.name));
   }
 
   // A pack is made of whole documents, as their index knows them.

@@ -30,6 +30,19 @@ std::vector<StageForm> make_forms() {
                        .standard = "3",
                        .least = 1,
                        .most = 3}}},
+      {.name = "decode_record",
+       .meaning =
+           "Calls the function that a programme has registered under this name, which makes "
+           "the tensors of a sample from all fields of its record.",
+       .takes = kRecord,
+       .gives = kTensors,
+       .parameters = {{.name = "function", .meaning = "its name", .is_word = true},
+                      {.name = "shape",
+                       .meaning = "the sizes of the data that it gives, such as 3:32:32; with pad "
+                                  "the first one is the largest",
+                       .most_numbers = 8,
+                       .least = 1,
+                       .most = 1e9}}},
       {.name = "resize",
        .meaning = "Scales the image, bilinear and antialiased. One number is the length of the "
                   "shorter side.",

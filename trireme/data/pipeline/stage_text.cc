@@ -47,8 +47,8 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
 }
 
 // Parameters that are whole numbers.
-constexpr std::string_view kWhole[] = {"size",   "padding", "channels", "n",
-                                       "tokens", "window",  "batch",    "multiple"};
+constexpr std::string_view kWhole[] = {"size",   "padding", "channels", "n",    "tokens",
+                                       "window", "batch",   "multiple", "shape"};
 
 class StageParser {
  public:

@@ -71,8 +71,7 @@ bool depends_on_index_alone(const Stages& stages) {
 PartFacts facts_of(std::string name, const RecordParts& parts, const records::Reader& reader,
                    const Stages& all_stages, const SamplePlan& plan) {
   const DataOptions& options = parts.options;
-  const FieldChoice fields =
-      choose_fields(reader.fields(), {options.inputs, options.target, parts.is_padded});
+  const FieldChoice fields = choose_fields(reader.fields(), parts.wishes);
   const Stages stages = stages_of_samples(all_stages);
   const int64_t records = plan.subset.empty() ? reader.size() : plan.subset.size();
   PartFacts part{.name = std::move(name),
@@ -90,7 +89,8 @@ PartFacts facts_of(std::string name, const RecordParts& parts, const records::Re
       {"the stages", describe(without_cache(stages))},
       {"the packs", describe_packs(plan)},
       {"the fields (data.inputs, data.target)",
-       fmt::format("{}{}{}; {}", fields.image, fmt::join(fields.inputs, ","), fields.tokens,
+       fmt::format("{}{}{}; {}", fields.image,
+                   fmt::join(fields.decoded.value_or(fields.inputs), ","), fields.tokens,
                    fields.target)},
       {"data.classes", std::to_string(parts.classes)},
       {"data.on_bad_record", options.on_bad_record},
