@@ -44,6 +44,8 @@ TEST(InputPlan, DiffersWhereSamplesOrTheirOrderDo) {
     // Which stages fit the files is not known before they are read.
     EXPECT_NE(images_with(other).digest(), digest) << other;
   }
+  EXPECT_NE(images_with("data.stages=decode_record(sound, 16)").digest(),
+            images_with("data.stages=decode_record(speech, 16)").digest());
   const InputPlan plain = plan_of(kImages);
   for (const char* const key :
        {"data.test_stages=decode", "data.inputs=image", "data.on_bad_record=skip",

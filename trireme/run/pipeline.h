@@ -36,7 +36,8 @@ class Pipeline {
   // Error(invalid_argument) naming a stage or a value that is wrong.
   Pipeline then(std::string_view stages) const;
   // Functions of the programme as stages, without a name. The ranks of a job must make their
-  // pipelines in the same order.
+  // pipelines in the same order. decode_record() needs set("classes", ...) and the shape of the
+  // data that its function gives; a cache on a disk needs the function's version.
   Pipeline decode_record(const std::vector<int64_t>& shape, DecodeFunction function,
                          const std::string& version = "") const;
   Pipeline map(MapFunction function) const;
