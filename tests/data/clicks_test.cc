@@ -36,7 +36,7 @@ TEST(Clicks, ReadsNumbersCategoriesAndLabels) {
   const Folder folder;
   const std::string content = line({{2, "0"}, {3, "-2"}, {4, ""}, {5, "1000000"}, {16, "ff"}}) +
                               line({{1, "0"}, {40, ""}});
-  for (const std::string& stored : {content, gzipped(content)}) {
+  for (const std::string& stored : {content, gzipped(content), zstd_packed(content)}) {
     const ClickTable table = read_clicks(folder.write("clicks.tsv", stored));
     EXPECT_EQ(table.count, 2);
     EXPECT_THAT(table.labels, ElementsAre(1, 0));

@@ -3,11 +3,13 @@
 #include <gtest/gtest.h>
 #include <trireme/base/error.h>
 #include <unistd.h>
+#include <zstd.h>
 #include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "../base/deflated.h"
@@ -32,6 +34,12 @@ class Folder {
  private:
   std::filesystem::path path_;
 };
+
+inline std::string zstd_packed(std::string_view content) {
+  std::string packed(ZSTD_compressBound(content.size()), '\0');
+  packed.resize(ZSTD_compress(packed.data(), packed.size(), content.data(), content.size(), 3));
+  return packed;
+}
 
 // An IDX file: magic number, sizes (big-endian), values.
 inline std::string idx(uint32_t magic, const std::vector<uint32_t>& sizes,

@@ -7,11 +7,13 @@
 namespace trireme::data::file_bytes_test {
 namespace {
 
-TEST(FileBytes, ReadsPlainAndGzipFilesOfAnyName) {
+TEST(FileBytes, ReadsPlainAndPackedFilesOfAnyName) {
   const Folder folder;
   const std::string content = "one,two\nthree\n";
   EXPECT_EQ(read_data_file(folder.write("plain.gz", content)), content);
   EXPECT_EQ(read_data_file(folder.write("packed.csv", gzipped(content))), content);
+  EXPECT_EQ(read_data_file(folder.write("other.csv", zstd_packed(content))), content);
+  EXPECT_EQ(read_data_file(folder.write("short", "a")), "a");
 }
 
 TEST(FileBytes, ReadsGzipMembersThatFollowEachOther) {
@@ -41,20 +43,21 @@ TEST(FileBytes, RefusesAFolderAndADevice) {
                {"/dev/zero", "not a regular file"});
 }
 
-TEST(FileBytes, RefusesEmptyFilesAndEmptyGzip) {
+TEST(FileBytes, RefusesEmptyFilesAndThoseThatHoldNothing) {
   const Folder folder;
   expect_error([&] { read_data_file(folder.write("empty", "")); }, ErrorCode::corrupt, {"empty"});
   expect_error([&] { read_data_file(folder.write("empty.gz", gzipped(""))); }, ErrorCode::corrupt,
                {"empty.gz", "no data"});
+  expect_error([&] { read_data_file(folder.write("empty.zst", zstd_packed(""))); },
+               ErrorCode::corrupt, {"empty.zst", "no data"});
 }
 
 TEST(FileBytes, RefusesGzipCutAtEveryByte) {
   const Folder folder;
   const std::string packed = gzipped("0,1,2,3,4,5,6,7,8,9\n");
-  for (size_t kept = 2; kept < packed.size(); ++kept) {
+  for (size_t kept = 3; kept < packed.size(); ++kept) {
     expect_error([&] { read_data_file(folder.write("cut.gz", packed.substr(0, kept))); },
-                 ErrorCode::corrupt,
-                 {"cut.gz", "truncated", fmt::format("{} compressed bytes", kept)});
+                 ErrorCode::corrupt, {"cut.gz", "is cut", fmt::format("{} bytes end", kept)});
   }
 }
 
@@ -73,7 +76,27 @@ TEST(FileBytes, RefusesGzipWithAnyByteOfItsDataChanged) {
 TEST(FileBytes, RefusesBytesAfterTheEndOfGzip) {
   const Folder folder;
   expect_error([&] { read_data_file(folder.write("tail.gz", gzipped("data") + "tail")); },
-               ErrorCode::corrupt, {"4 bytes follow"});
+               ErrorCode::corrupt, {"tail.gz", "damaged near byte"});
+}
+
+TEST(FileBytes, RefusesBombs) {
+  const Folder folder;
+  const std::string large(20 << 20, 'x');
+  for (const std::string& packed : {gzipped(large), zstd_packed(large)}) {
+    const auto file = folder.write("bomb", packed);
+    expect_error([&] { read_data_file(file); }, ErrorCode::corrupt,
+                 {"bomb", "over 250 times as many", "the file unpacked"});
+    const auto named = [](int64_t ratio) {
+      return records::UnpackLimits::of_whole_file(ratio, "data.max_ratio");
+    };
+    expect_error([&] { read_data_file(file, named(300)); }, ErrorCode::corrupt,
+                 {"bomb", "over 300 times as many", "a larger data.max_ratio"});
+    EXPECT_TRUE(read_data_file(file, named(100'000)) == large);
+    records::UnpackLimits small = named(100'000);
+    small.memory_bytes = 1 << 20;
+    expect_error([&] { read_data_file(file, small); }, ErrorCode::invalid_argument,
+                 {"bomb", "more than 1.0 MB, the memory that is free", "a smaller file"});
+  }
 }
 
 TEST(FileBytes, QuotesOnlyPrintableCharacters) {

@@ -92,6 +92,15 @@ TEST(IdxRecords, HaveTheSamplesAndTheContentOfTheTable) {
   }
 }
 
+TEST(IdxRecords, AreReadFromFilesThatZstdPacked) {
+  const MnistFolder mnist;
+  DataOptions options = mnist.options();
+  const std::string content = read_idx_set(options).content;
+  mnist.folder.write("train-images-idx3-ubyte", zstd_packed(images_of(40, 1)));
+  EXPECT_EQ(read_idx_set(options).content, content);
+  EXPECT_EQ(read_record_set(options).content, content);
+}
+
 TEST(IdxRecords, GoThroughStages) {
   const MnistFolder mnist;
   const Dataset plain = read_idx_set(mnist.options()), data = read_idx_set(mnist.options(kStages));

@@ -41,10 +41,17 @@ TEST(IdxFiles, ReadsPlainFiles) {
   expect_the_two_images(read_idx(pair.images, pair.labels));
 }
 
-TEST(IdxFiles, ReadsGzipFiles) {
+TEST(IdxFiles, ReadsPackedFiles) {
   const Pair pair(gzipped(idx(kImages, {2, 2, 3}, kPixels)),
-                  gzipped(idx(kLabels, {2}, "\x05\x09")));
+                  zstd_packed(idx(kLabels, {2}, "\x05\x09")));
   expect_the_two_images(read_idx(pair.images, pair.labels));
+}
+
+TEST(IdxFiles, RefusesBombs) {
+  const Pair pair(gzipped(idx(kImages, {1 << 20, 4, 5}, std::string(20 << 20, 'x'))));
+  const auto limits = records::UnpackLimits::of_whole_file(300, "data.max_ratio");
+  expect_error([&] { read_idx(pair.images, pair.labels, {}, limits); }, ErrorCode::corrupt,
+               {pair.images.string(), "over 300 times as many", "data.max_ratio"});
 }
 
 TEST(IdxFiles, NamesBytesPresentAndPromisedIfTruncated) {

@@ -91,6 +91,35 @@ TEST(TextAsRecords, HasTheSamplesAndTheContentOfTheWholeText) {
   }
 }
 
+TEST(TextAsRecords, IsReadFromPackedFilesInBothWays) {
+  const SmallText text;
+  for (const char* const tokens : {"characters", "bytes"})
+    for (const std::string& packed : {gzipped(small_text()), zstd_packed(small_text())}) {
+      DataOptions options = text.options(tokens);
+      const std::string content = read_text_set(options).content;
+      options.path = text.folder.write("packed", packed).string();
+      const Dataset table = read_text_set(options);
+      EXPECT_EQ(table.content, content);
+      options.on_bad_record = "skip";
+      expect_the_same(table, read_text_set(options));
+    }
+}
+
+TEST(TextAsRecords, OfABombAreRefusedInBothWays) {
+  const SmallText text;
+  DataOptions options = text.options("bytes");
+  options.block = 1 << 20;
+  options.path = text.folder.write("bomb", zstd_packed(std::string(20 << 20, 'x'))).string();
+  for (const char* const bad : {"stop", "skip"}) {
+    options.on_bad_record = bad;
+    options.max_ratio = 300;
+    expect_error([&] { read_text_set(options); }, ErrorCode::corrupt,
+                 {"bomb", "over 300 times as many", "data.max_ratio"});
+    options.max_ratio = 100'000;
+    EXPECT_EQ(read_text_set(options).input.classes, 256);
+  }
+}
+
 TEST(TextAsRecords, IsReadWhereAKeyNeedsIt) {
   const SmallText text;
   EXPECT_FALSE(has_records(read_text_set(text.options())));

@@ -35,10 +35,13 @@ TEST(TextTokens, AreBytesOfAnyFileIfRequested) {
   EXPECT_EQ(text.tokens, (std::vector<int32_t>{255, 0, 'z'}));
 }
 
-TEST(TextTokens, ComeFromGzipToo) {
+TEST(TextTokens, ComeFromPackedFilesToo) {
   const Folder folder;
   EXPECT_EQ(read_text(folder.write("a.gz", gzipped("hello")), 4, TextUnit::characters).samples(),
             1);
+  const TextTokens bytes =
+      read_text(folder.write("a.zst", zstd_packed("hello")), 4, TextUnit::bytes);
+  EXPECT_EQ(bytes.tokens, (std::vector<int32_t>{'h', 'e', 'l', 'l', 'o'}));
 }
 
 TEST(TextTokens, NeedABlockAndTheTokenThatFollows) {

@@ -21,8 +21,8 @@ struct ClickTable {
   std::vector<uint8_t> labels;       // count
 };
 
-// Reads a file, plain or gzip. Throws Error(not_found | io | corrupt) naming the file, and for a
-// damaged line also the line and the column, which count from 1.
+// Reads a file, plain, gzip or zstd. Throws Error(not_found | io | corrupt) naming the file, and
+// for a damaged line also the line and the column, which count from 1.
 ClickTable read_clicks(const std::filesystem::path& file);
 
 // Returns the rows `indices` of a table. Throws Error(invalid_argument) naming an index outside

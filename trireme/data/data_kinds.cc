@@ -30,7 +30,7 @@ std::vector<DataKind> shipped_kinds() {
       text_kind(),
       {.name = "criteo",
        .about = "clicks in Criteo's format, for dlrm",
-       .path = "the file, plain or gzip; empty: the generated one that ships.",
+       .path = "the file, plain, gzip or zstd; empty: the generated one that ships.",
        .keys = {"data.split_seed"},
        .read = read_criteo_set}};
   for (DataKind& kind : record_kinds()) kinds.push_back(std::move(kind));

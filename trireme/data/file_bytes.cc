@@ -1,10 +1,7 @@
 #include <trireme/data/file_bytes.h>
 
-#include <zlib.h>
-
 #include <fmt/format.h>
 #include <trireme/base/error.h>
-#include <trireme/base/files.h>
 #include <algorithm>
 #include <cctype>
 
@@ -13,69 +10,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kGzipMagic = "\x1f\x8b";
-constexpr size_t kInflateStep = 256 << 10;
-
 Error corrupt(const fs::path& file, std::string_view what) {
   return Error(ErrorCode::corrupt, "data", fmt::format("{}: {}", file.string(), what),
                "fetching the file again");
-}
-
-class Inflater {
- public:
-  Inflater() {
-    constexpr int kGzipOnly = 16 + MAX_WBITS;
-    if (inflateInit2(&stream_, kGzipOnly) != Z_OK)
-      throw Error(ErrorCode::internal, "data", "zlib does not start");
-  }
-  ~Inflater() { inflateEnd(&stream_); }
-  Inflater(const Inflater&) = delete;
-
-  // Decompresses one gzip member from the front of `packed` and appends it to `out`. Returns the
-  // number of bytes that the member takes.
-  size_t member(std::string_view packed, std::string& out, const fs::path& file) {
-    size_t fed = 0;
-    stream_.avail_in = 0;
-    int status = Z_OK;
-    while (status != Z_STREAM_END) {
-      if (stream_.avail_in == 0) {
-        // zlib counts in 32 bits.
-        const size_t piece = std::min<size_t>(packed.size() - fed, 1 << 30);
-        stream_.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(packed.data() + fed));
-        stream_.avail_in = static_cast<uInt>(piece);
-        fed += piece;
-      }
-      stream_.next_out = reinterpret_cast<Bytef*>(step_.data());
-      stream_.avail_out = kInflateStep;
-      status = inflate(&stream_, Z_NO_FLUSH);
-      out.append(step_.data(), kInflateStep - stream_.avail_out);
-      if (status == Z_BUF_ERROR)
-        throw corrupt(file,
-                      fmt::format("the gzip data is truncated: {} compressed bytes end after "
-                                  "{} decompressed ones, before the end mark",
-                                  packed.size(), out.size()));
-      if (status != Z_OK && status != Z_STREAM_END)
-        throw corrupt(
-            file, fmt::format("the gzip data is damaged near byte {}: {}", fed - stream_.avail_in,
-                              stream_.msg ? stream_.msg : "unknown reason"));
-    }
-    inflateReset(&stream_);
-    return fed - stream_.avail_in;
-  }
-
- private:
-  z_stream stream_{};
-  std::string step_ = std::string(kInflateStep, '\0');
-};
-
-std::string gunzip(std::string_view packed, const fs::path& file) {
-  Inflater inflater;
-  std::string out;
-  // Several members may follow each other.
-  while (packed.starts_with(kGzipMagic)) packed.remove_prefix(inflater.member(packed, out, file));
-  if (!packed.empty())
-    throw corrupt(file, fmt::format("{} bytes follow the end of the gzip data", packed.size()));
-  return out;
 }
 
 void require_regular_file(const fs::path& file) {
@@ -101,14 +38,12 @@ void require_regular_file(const fs::path& file) {
 
 }  // namespace
 
-std::string read_data_file(const fs::path& file) {
+std::string read_data_file(const fs::path& file, const records::UnpackLimits& limits) {
   require_regular_file(file);
-  std::string content = read_file(file);
-  if (content.empty()) throw corrupt(file, "the file is empty");
-  if (!content.starts_with(kGzipMagic)) return content;
-  std::string unpacked = gunzip(content, file);
-  if (unpacked.empty()) throw corrupt(file, "the gzip file holds no data");
-  return unpacked;
+  if (fs::file_size(file) == 0) throw corrupt(file, "the file is empty");
+  std::string content = records::read_unpacked(file, limits);
+  if (content.empty()) throw corrupt(file, "the packed file holds no data");
+  return content;
 }
 
 std::string printable(std::string_view text) {

@@ -16,9 +16,9 @@ struct IdxBytes {
   std::string_view values() const { return std::string_view(bytes).substr(header.bytes); }
 };
 
-IdxBytes read_idx_bytes(const fs::path& file, IdxKind kind) {
+IdxBytes read_idx_bytes(const fs::path& file, IdxKind kind, const records::UnpackLimits& limits) {
   IdxBytes read;
-  read.bytes = read_data_file(file);
+  read.bytes = read_data_file(file, limits);
   read.header =
       records::parse_idx_header(std::as_bytes(std::span(read.bytes)), kind, file.string());
   return read;
@@ -27,9 +27,9 @@ IdxBytes read_idx_bytes(const fs::path& file, IdxKind kind) {
 }  // namespace
 
 ImageTable read_idx(const fs::path& images_file, const fs::path& labels_file,
-                    std::optional<int64_t> classes) {
-  const IdxBytes labels = read_idx_bytes(labels_file, IdxKind::labels);
-  const IdxBytes images = read_idx_bytes(images_file, IdxKind::images);
+                    std::optional<int64_t> classes, const records::UnpackLimits& limits) {
+  const IdxBytes labels = read_idx_bytes(labels_file, IdxKind::labels, limits);
+  const IdxBytes images = read_idx_bytes(images_file, IdxKind::images, limits);
   records::require_label_for_each_image(images_file.string(), images.header, labels_file.string(),
                                         labels.header);
   const auto& sizes = images.header.sizes;

@@ -1,2 +1,2 @@
 target_link_libraries(trireme_data_plain
-  PUBLIC trireme_records trireme_images_plain PRIVATE Trireme::xxhash Trireme::zlib)
+  PUBLIC trireme_records trireme_images_plain PRIVATE Trireme::xxhash)

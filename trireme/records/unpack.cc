@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 #include <trireme/base/units.h>
+#include <trireme/net/shared_memory.h>
 #include <trireme/records/damage.h>
 #include <algorithm>
 #include <array>
@@ -39,9 +40,9 @@ class PackedInput {
 
 void check_growth(uint64_t packed, uint64_t unpacked, const UnpackLimits& limits) {
   if (unpacked > static_cast<uint64_t>(limits.memory_bytes))
-    throw Damage(fmt::format("it unpacks to more than {}, the memory for a block",
-                             format_bytes(limits.memory_bytes)),
-                 "more memory for a block, or smaller shards", ErrorCode::invalid_argument);
+    throw Damage(fmt::format("it unpacks to more than {}, {}", format_bytes(limits.memory_bytes),
+                             limits.memory_means),
+                 limits.remedy_of_memory, ErrorCode::invalid_argument);
   if (limits.exceeds_ratio(packed, unpacked))
     throw Damage(fmt::format("{} compressed bytes become {} and more, over {} times as many",
                              packed, unpacked, limits.max_ratio),
@@ -126,7 +127,16 @@ bool UnpackLimits::exceeds_ratio(uint64_t packed, uint64_t bytes) const {
 }
 
 std::string UnpackLimits::remedy_of_ratio() const {
+  if (ratio_name.empty()) return "the file unpacked, if it is not an attack";
   return fmt::format("a larger {}, if the file is not an attack", ratio_name);
+}
+
+UnpackLimits UnpackLimits::of_whole_file(int64_t max_ratio, std::string ratio_name) {
+  return {.memory_bytes = net::available_memory_bytes(),
+          .max_ratio = max_ratio,
+          .ratio_name = std::move(ratio_name),
+          .memory_means = "the memory that is free",
+          .remedy_of_memory = "a smaller file, or a host with more memory"};
 }
 
 void Block::Free::operator()(std::byte* memory) const { std::free(memory); }
@@ -154,9 +164,8 @@ void Block::shrink() {
 }
 
 Packing packing_of(const DataFile& file) {
-  std::array<std::byte, 4> bytes{};
-  if (file.size() < bytes.size()) return Packing::none;
-  file.read(0, bytes);
+  std::array<std::byte, 4> bytes{};  // Zeros behind the end of a shorter file.
+  file.read(0, std::span(bytes).first(std::min<uint64_t>(bytes.size(), file.size())));
   const auto is = [&](int place, unsigned value) {
     return std::to_integer<unsigned>(bytes[static_cast<size_t>(place)]) == value;
   };
@@ -177,6 +186,24 @@ std::shared_ptr<const Block> unpack(const DataFile& file, Packing packing,
     unzstd(input, *block, limits);
   block->shrink();
   return block;
+}
+
+std::string read_unpacked(const std::filesystem::path& path, const UnpackLimits& limits) {
+  return with_place([&] { return path.string(); },
+                    [&] {
+                      const DataFile file(path);
+                      const Packing packing = packing_of(file);
+                      std::string content;
+                      if (packing == Packing::none) {
+                        content.resize(file.size());
+                        file.read(0, std::as_writable_bytes(std::span(content)));
+                      } else {
+                        const auto bytes = unpack(file, packing, limits);
+                        content.assign(reinterpret_cast<const char*>(bytes->bytes().data()),
+                                       bytes->bytes().size());
+                      }
+                      return content;
+                    });
 }
 
 }  // namespace trireme::records

@@ -2,6 +2,7 @@
 #pragma once
 #include <trireme/records/data_file.h>
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,7 +16,14 @@ struct UnpackLimits {
   // The most bytes that a compressed byte may become, of data or of its index. It counts from
   // 16 MiB on.
   int64_t max_ratio = 250;
-  std::string ratio_name = "max_ratio";  // The name of max_ratio in messages.
+  // The name of max_ratio in messages; empty: it is no option.
+  std::string ratio_name = "max_ratio";
+  std::string memory_means = "the memory for a block";
+  std::string remedy_of_memory = "more memory for a block, or smaller shards";
+
+  // The limits for a file whose content is in memory as a whole: the ratio, and the memory that is
+  // free now.
+  static UnpackLimits of_whole_file(int64_t max_ratio = 250, std::string ratio_name = {});
 
   // Whether `packed` bytes may not become `bytes`, by the ratio.
   bool exceeds_ratio(uint64_t packed, uint64_t bytes) const;
@@ -46,5 +54,7 @@ Packing packing_of(const DataFile& file);
 // Throws Damage: corrupt if the data is damaged, cut, or grows beyond a limit.
 std::shared_ptr<const Block> unpack(const DataFile& file, Packing packing,
                                     const UnpackLimits& limits);
+// The content of a file, which is unpacked if it is packed. Throws Error naming the file.
+std::string read_unpacked(const std::filesystem::path& file, const UnpackLimits& limits);
 
 }  // namespace trireme::records

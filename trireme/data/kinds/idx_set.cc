@@ -93,10 +93,11 @@ std::string size_of_images(const ImageTable& table) {
 Dataset read_idx_tables(const DataOptions& options) {
   const std::optional<int64_t> classes = classes_of(options);
   const IdxFiles files = find_idx_files(options);
-  ImageTable train = read_idx(files.images, files.labels, classes), test;
+  const auto limits = records::UnpackLimits::of_whole_file(options.max_ratio, "data.max_ratio");
+  ImageTable train = read_idx(files.images, files.labels, classes, limits), test;
   if (!files.test_images.empty())
     test = read_idx(files.test_images, files.test_labels,
-                    classes ? classes : std::optional(train.classes));
+                    classes ? classes : std::optional(train.classes), limits);
   if (test.count > 0 && size_of_images(test) != size_of_images(train))
     throw Error(
         ErrorCode::invalid_argument, "cli",

@@ -35,8 +35,9 @@ DataOptions options_of_records(const DataOptions& options) {
 // Reads the whole text at once.
 Dataset read_text_table(const DataOptions& options) {
   const TextUnit unit = options.tokens == "bytes" ? TextUnit::bytes : TextUnit::characters;
-  const auto text =
-      std::make_shared<const TextTokens>(read_text(options.path, options.block, unit));
+  const auto text = std::make_shared<const TextTokens>(
+      read_text(options.path, options.block, unit,
+                records::UnpackLimits::of_whole_file(options.max_ratio, "data.max_ratio")));
   Dataset data;
   data.content = text->digest();
   data.split = plan::split_at_end(text->samples(), options.test_fraction);
@@ -55,7 +56,7 @@ Dataset read_text_table(const DataOptions& options) {
 DataKind text_kind() {
   DataKind kind{.name = kText,
                 .about = "any text file, for gpt",
-                .path = "the file, plain or gzip.",
+                .path = "the file, plain, gzip or zstd.",
                 .keys = {"data.tokens", "data.block"},
                 .has_tokens = true,
                 .check = check_text_set,

@@ -1,4 +1,4 @@
-// MNIST's format IDX: a file of images and one of their labels, plain or packed by gzip.
+// MNIST's format IDX: a file of images and one of their labels, plain or packed by gzip or zstd.
 #include <fmt/format.h>
 #include <trireme/checkpoint/digest.h>
 #include <trireme/records/damage.h>
@@ -80,8 +80,8 @@ IdxFile open_idx_file(const fs::path& path, IdxKind kind, const OpenOptions& opt
                  [&] {
                    DataFile file = files.open(path, kind);
                    opened.mtime_ns = file.mtime_ns();
-                   if (packing_of(file) == Packing::gzip) {
-                     opened.unpacked = unpack(file, Packing::gzip, options.unpack_limits());
+                   if (const Packing packing = packing_of(file); packing != Packing::none) {
+                     opened.unpacked = unpack(file, packing, options.unpack_limits());
                      return opened.unpacked->bytes();
                    }
                    opened.map = std::make_unique<MappedFile>(std::move(file));

@@ -33,7 +33,7 @@ void check_idx_magic(std::span<const std::byte> bytes, IdxKind kind, const std::
       fmt::format("{}: the file starts with 0x{:08x}, but an IDX file of {} starts with 0x{:08x}",
                   file, magic, kind == IdxKind::images ? "images" : "labels", expected),
       is_other ? "the files of images and labels the other way round"
-               : "a file in MNIST's IDX format of unsigned bytes, plain or gzip");
+               : "a file in MNIST's IDX format of unsigned bytes, plain, gzip or zstd");
 }
 
 // Multiplies the sizes; returns the largest uint64_t if the product does not fit in 64 bits.

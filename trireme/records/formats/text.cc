@@ -7,7 +7,6 @@
 #include <trireme/records/indexed_reader.h>
 #include <trireme/records/remote/address.h>
 #include <trireme/records/unpack.h>
-#include <limits>
 
 namespace trireme::records {
 namespace {
@@ -68,12 +67,10 @@ TextUnit unit_of(const OpenOptions& options) {
 
 // A copy of the file, which may be written while its characters are counted.
 std::shared_ptr<const Block> content_of_file(const DataFile& file, const OpenOptions& options) {
-  if (packing_of(file) == Packing::gzip) {
-    // The whole text is one block, which its tokens exceed, so only the ratio limits it.
-    UnpackLimits limits = options.unpack_limits();
-    limits.memory_bytes = std::numeric_limits<int64_t>::max();
-    return unpack(file, Packing::gzip, limits);
-  }
+  // The whole text is one block, which its tokens exceed.
+  if (const Packing packing = packing_of(file); packing != Packing::none)
+    return unpack(file, packing,
+                  UnpackLimits::of_whole_file(options.max_ratio, options.name_of("max_ratio")));
   auto content = std::make_shared<Block>();
   file.read(0, content->room(file.size()).first(file.size()));
   content->add(file.size());
