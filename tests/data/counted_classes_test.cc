@@ -131,6 +131,128 @@ TEST(CountedClasses, BelowZeroAreRefusedByTheRecord) {
                {"line 3", "the label is -3, below 0"});
 }
 
+std::string rows_of(const std::string& format, const std::vector<int>& labels) {
+  std::string text = format == "csv" ? "x,label\n" : "";
+  for (const int label : labels)
+    text += format == "csv" ? "1," + std::to_string(label) + "\n"
+                            : "{\"x\": 1, \"label\": " + std::to_string(label) + "}\n";
+  return text;
+}
+
+// The index knows the range of a column, so the error comes when the data set is opened.
+TEST(CountedClasses, OutsideTheGivenOnesAreRefusedByTheRecord) {
+  for (const std::string format : {"csv", "jsonl"}) {
+    SCOPED_TRACE(format);
+    const data::Folder folder;
+    const auto line = [&](int row) {
+      return "line " + std::to_string(format == "csv" ? row + 1 : row);
+    };
+    const auto part = [&](const std::string& name, const std::vector<int>& labels) {
+      return folder.write(name + "." + format, rows_of(format, labels)).string();
+    };
+    DataOptions options = options_for(format, part("train", {0, 1, 2, 1, 0, 1}));
+    options.classes = 2;
+    options.test_fraction = 0;
+    expect_error([&] { classes_of(options); }, ErrorCode::invalid_argument,
+                 {"train." + format, line(3), "the label is 2, outside 0..1 (data.classes=2)"});
+    options.stages = "take(2)";  // The others do not count.
+    EXPECT_EQ(classes_of(options), 2);
+    options.stages = "";
+    options.path = part("right", {0, 1, 0, 1});
+    EXPECT_EQ(classes_of(options), 2);
+    for (const int64_t classes : {2, -1}) {
+      options.classes = classes;
+      options.test_path = part("test", {0, 1});
+      EXPECT_EQ(classes_of(options), 2);
+      options.test_path = part("larger", {0, 1, 5});
+      expect_error([&] { classes_of(options); }, ErrorCode::invalid_argument,
+                   {"larger." + format, line(3), "the label is 5, outside 0..1",
+                    classes > 0 ? "(data.classes=2)" : "the labels of the training part"});
+      options.test_path = part("below", {1, -3});
+      expect_error([&] { classes_of(options); }, ErrorCode::invalid_argument,
+                   {"below." + format, line(2), "the label is -3, below 0"});
+    }
+    options = options_for(format, part("negative", {0, -1, 1}));
+    options.classes = 2;
+    expect_error([&] { classes_of(options); }, ErrorCode::invalid_argument,
+                 {"negative." + format, line(2), "the label is -1, below 0"});
+  }
+}
+
+TEST(CountedClasses, OfATestPartOfTfrecordAreThoseOfTheTrainingPart) {
+  const data::Folder folder;
+  const auto packed = [&](const std::string& name, const std::vector<int>& labels) {
+    records::OpenOptions open;
+    open.path = folder.write(name + ".csv", rows_of("csv", labels)).string();
+    records::pack_records({{"", records::open_records(open)}},
+                          {.to = "tfrecord", .output = folder.path() / name});
+    return folder.path() / name;
+  };
+  DataOptions options = options_for("tfrecord", packed("train", {0, 1, 2}));
+  options.test_path = packed("test", {0, 3}).string();
+  for (int opening = 0; opening < 2; ++opening)
+    expect_error([&] { classes_of(options); }, ErrorCode::invalid_argument,
+                 {"test", "record 1", "the label is 3, outside 0..2"});
+  options.test_path = packed("right", {2, 0}).string();
+  EXPECT_EQ(classes_of(options), 3);
+  // What was counted tells it for the given ones too.
+  options.classes = 2;
+  expect_error([&] { classes_of(options); }, ErrorCode::invalid_argument,
+               {"train", "record 2", "the label is 2, outside 0..1"});
+}
+
+TEST(CountedClasses, OfTokensAreThoseOfBothParts) {
+  const data::Folder folder;
+  const auto part = [&](const std::string& name, int token) {
+    std::string text;
+    for (int i = 0; i < 5; ++i)
+      text += "{\"tokens\": [1, 2, " + std::to_string(i == 3 ? token : 3) + "]}\n";
+    return folder.write(name, text).string();
+  };
+  DataOptions options;
+  options.name = "jsonl";
+  options.path = part("train.jsonl", 9);
+  options.test_path = part("test.jsonl", 19);
+  EXPECT_EQ(classes_of(options), 20);
+  for (const char* const stages : {"", "pad", "pack(8)"}) {
+    options.stages = stages;
+    options.classes = 20;
+    EXPECT_EQ(classes_of(options), 20);
+    options.classes = 10;
+    expect_error([&] { classes_of(options); }, ErrorCode::invalid_argument,
+                 {"test.jsonl", "line 4", "the token is 19, outside 0..9 (data.classes=10)"});
+    options.classes = 5;
+    expect_error([&] { classes_of(options); }, ErrorCode::invalid_argument,
+                 {"train.jsonl", "line 4", "the token is 9, outside 0..4 (data.classes=5)"});
+  }
+  options.stages = "filter(some)";  // It may leave the document out.
+  EXPECT_EQ(classes_of(options), 5);
+  options.stages = "";
+  options.path = part("negative.jsonl", -2);
+  for (const int64_t classes : {-1, 20}) {
+    options.classes = classes;
+    expect_error([&] { classes_of(options); }, ErrorCode::invalid_argument,
+                 {"negative.jsonl", "line 4", "the token is -2, below 0"});
+  }
+}
+
+// Files of tokens have no index that knows them, so a given number is not compared with all.
+TEST(CountedClasses, OfFilesOfTokensNameTheBlockOfANegativeOne) {
+  const data::Folder folder;
+  std::string bytes;
+  for (const int32_t token : {1, 2, 3, 4, 5, -6, 7, 8, 9})
+    bytes.append(reinterpret_cast<const char*>(&token), sizeof token);
+  DataOptions options;
+  options.name = "tokens";
+  options.path = folder.write("a.bin", bytes).string();
+  options.token_type = "int32";
+  options.block = 4;
+  expect_error([&] { classes_of(options); }, ErrorCode::invalid_argument,
+               {"a.bin", "record 1", "the token is -6, below 0"});
+  options.classes = 5;
+  EXPECT_EQ(classes_of(options), 5);
+}
+
 TEST(CountedClasses, OfTfrecordAreKeptToo) {
   const data::Folder folder;
   const fs::path file = folder.write("rows.csv", csv_text());

@@ -9,6 +9,7 @@
 #include <trireme/data/pad.h>
 #include <trireme/data/pipeline/batch_mix.h>
 #include <trireme/data/pipeline/document_source.h>
+#include <trireme/data/pipeline/functions.h>
 #include <trireme/data/pipeline/pipeline_source.h>
 
 #include "data_files.h"
@@ -136,6 +137,41 @@ TEST(Pad, NamesASampleThatDoesNotFit) {
                ErrorCode::invalid_argument, {"sample 5", "3", "2"});
   expect_error([&] { pad_examples({right, {at::ones({}), at::ones({})}}, {4, 5}, {}, 0); },
                ErrorCode::invalid_argument, {"sample 5", "no dimension"});
+}
+
+// Nothing was kept about the numbers, so they are looked at when a sample is made.
+TEST(Tokens, OutsideTheClassesAreRefusedByTheRecord) {
+  const auto reader = documents({3, 3, 3});
+  for (const char* const stages : {"", "pad"}) {
+    SCOPED_TRACE(stages);
+    data::PipelineOptions options;
+    options.stages = data::parse_stages("data.stages", stages);
+    options.fields.is_padded = *stages != '\0';
+    options.classes = 102;
+    const auto source = data::make_pipeline(reader, options);
+    EXPECT_EQ(values(source->get_batch({0}).target[0]), (Numbers{1, 2}));
+    expect_error([&] { source->get_batch({0, 1}); }, ErrorCode::invalid_argument,
+                 {"made.jsonl, line 2", "the token is 102, outside 0..101 (data.classes=102)"});
+    expect_error([&] { source->get_batch({2}); }, ErrorCode::invalid_argument,
+                 {"made.jsonl, line 3", "the token is 200"});
+  }
+  const data::DocumentSource packed(reader, "tokens", {}, 102);
+  EXPECT_EQ(values(packed.get({0}).data), (Numbers{0, 1, 2}));
+  expect_error([&] { packed.get({1}); }, ErrorCode::invalid_argument,
+               {"made.jsonl, line 2", "the token is 102"});
+}
+
+TEST(Tokens, MayBeChangedByAFunction) {
+  register_map("small tokens", [](Example one, const Draw&) {
+    one.data = one.data % 10;
+    one.target = one.target % 10;
+    return one;
+  });
+  data::PipelineOptions options;
+  options.stages = data::parse_stages("data.stages", "map(small tokens)");
+  options.classes = 10;
+  const auto source = data::make_pipeline(documents({3, 3, 3}), options);
+  EXPECT_EQ(values(source->get_batch({2}).target[0]), (Numbers{1, 2}));
 }
 
 // Batches of any number of ranks are as long as the longest of the global batch, and all ranks

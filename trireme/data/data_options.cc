@@ -43,8 +43,8 @@ config::Rows rows_of(const DataOptions*) {
                                      .only_for = only_kinds_with("data.test_labels"),
                                      .agreed = false}),
        config::row(&O::classes, {.name = "data.classes",
-                                 .meaning = "Number of classes: a label outside 0..classes-1 is "
-                                            "an error; auto: from the labels.",
+                                 .meaning = "Number of classes: a label or token outside "
+                                            "0..classes-1 is an error; auto: from the data.",
                                  .range = config::at_least(1),
                                  .automatic = -1,
                                  .only_for = only_kinds_with("data.classes")}),

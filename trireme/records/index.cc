@@ -105,15 +105,16 @@ Json json_of_index(std::string_view format, const Json& options, const std::stri
           {"facts", facts}};
 }
 
-void add_largest(IndexContent& content, std::span<const FileIdentity> files) {
+void add_numbers(const char* fact, const std::map<std::string, int64_t>& numbers,
+                 std::span<const FileIdentity> files, Json& facts) {
   // JSON compares the names of an object with each other. Of more fields, keep_largest() keeps
   // those that somebody asks for.
   constexpr size_t kMostNames = 1000;
-  if (content.largest.size() > kMostNames) return;
+  if (numbers.size() > kMostNames) return;
   std::vector<int64_t> times;
   for (const FileIdentity& file : files) times.push_back(file.mtime_ns);
-  for (const auto& [field, number] : content.largest)
-    content.facts[kLargestFact][field] = {{"number", number}, {"stamp", stamp_of_all(times)}};
+  for (const auto& [field, number] : numbers)
+    facts[fact][field] = {{"number", number}, {"stamp", stamp_of_all(times)}};
 }
 
 // Reasons may quote bytes of a file that are no text.
@@ -142,7 +143,8 @@ std::string make_index(const IndexRequest& request) {
   // Without a file of the index, because the record will be mended.
   if (!request.keeps_damaged) refuse_damaged(content, request.remedy_of_damage);
   add_reasons(content);
-  add_largest(content, files);
+  add_numbers(kLargestFact, content.largest, files, content.facts);
+  add_numbers(kLeastFact, content.least, files, content.facts);
   if (content.entries.empty())
     throw Error(ErrorCode::invalid_argument, "data",
                 fmt::format("'{}' has no record", request.files.given), "other files");

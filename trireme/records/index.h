@@ -54,6 +54,7 @@ struct IndexContent {
   Json facts = Json::object();
   // [field]: the largest of its numbers, if the format has seen all and none is negative.
   std::map<std::string, int64_t> largest = {};
+  std::map<std::string, int64_t> least = {};         // The least one, if that is negative.
   std::map<std::string, std::string> doubtful = {};  // See Reader::doubtful_fields().
   std::map<int64_t, FoundDamage> damaged = {};       // By the numbers of the entries.
 
@@ -69,9 +70,11 @@ std::string or_else(const std::string& remedy, const std::string& more_remedy);
 Error error_of_damage(const std::string& what, const std::string& remedy, size_t count,
                       const std::string& more_remedy);
 
-// The fact of an index about the largest numbers of fields. It holds for files of the same times
-// alone, while the index also holds for files that have another time and look the same.
+// The facts of an index about the largest and the least numbers of fields. They hold for files of
+// the same times alone, while the index also holds for files that have another time and look the
+// same.
 inline constexpr const char* kLargestFact = "_largest";
+inline constexpr const char* kLeastFact = "_least";
 inline constexpr const char* kDoubtfulFact = "_doubtful";
 inline constexpr const char* kDamagedFact = "_damaged";
 // One number for the times of all files.

@@ -40,9 +40,10 @@ IndexedReader::IndexedReader(std::shared_ptr<const Shards> shards,
                                            : time_of_file(shards_->path(file)));
 }
 
-std::optional<int64_t> IndexedReader::largest(std::string_view field) const {
+std::optional<int64_t> IndexedReader::number_of_fact(const char* fact,
+                                                     std::string_view field) const {
   const Json& facts = index_->facts();
-  const auto kept = facts.find(kLargestFact);
+  const auto kept = facts.find(fact);
   if (kept == facts.end()) return std::nullopt;
   const auto number = kept->find(field);
   if (number == kept->end() || number->at("stamp") != stamp_of_all(stamps_)) return std::nullopt;

@@ -22,7 +22,12 @@ class IndexedReader : public Reader {
   std::optional<int64_t> label(int64_t index) const override;
   std::optional<int64_t> length(int64_t index) const override;
   int64_t stamp(int64_t index) const override { return stamps_[entry_of(index).file]; }
-  std::optional<int64_t> largest(std::string_view field) const override;
+  std::optional<int64_t> largest(std::string_view field) const override {
+    return number_of_fact(kLargestFact, field);
+  }
+  std::optional<int64_t> least(std::string_view field) const override {
+    return number_of_fact(kLeastFact, field);
+  }
   std::map<std::string, std::string> doubtful_fields() const override;
   std::vector<int64_t> damaged() const override { return numbers_of_damaged(*index_); }
   void keep_largest(std::string_view field, int64_t number) const override;
@@ -41,6 +46,8 @@ class IndexedReader : public Reader {
   Entry entry_of(int64_t index) const;  // Throws Error(invalid_argument).
 
  private:
+  std::optional<int64_t> number_of_fact(const char* fact, std::string_view field) const;
+
   std::shared_ptr<const Shards> shards_;
   std::shared_ptr<const Index> index_;
   std::vector<FieldSpec> fields_;

@@ -89,6 +89,8 @@ class Reader {
   // where the index is can be written. Nothing: not known without reading all records.
   virtual std::optional<int64_t> largest(std::string_view) const { return std::nullopt; }
   virtual void keep_largest(std::string_view, int64_t) const {}
+  // The least number of such a field, if the index knows that it is below 0.
+  virtual std::optional<int64_t> least(std::string_view) const { return std::nullopt; }
   // For files on a server, which are fetched ahead of need. announce() says which records are read
   // next, in this order; reads_ahead() of them are worth it, 0: none. Each announcement is taken
   // back by one release(), when the record was read or is not wanted any more.

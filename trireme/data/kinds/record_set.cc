@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <optional>
 #include <utility>
 
 namespace trireme::data {
@@ -504,7 +505,11 @@ Dataset read_parts(const DataOptions& options, SharedReader train_part, SharedRe
   if (has_test) parts.test_plan = plan_samples(test, data.split.test, test_stages, fields);
   refuse_bad_packs(options, parts);
   parts.test = test;
-  parts.classes = count_classes(options, train, fields);
+  std::optional<CountedPart> test_numbers;
+  if (has_test)
+    test_numbers.emplace(CountedPart{*test, parts.test_plan.subset, parts.test_stages});
+  parts.classes = count_classes(
+      options, fields, {train, parts.train_plan.subset, parts.train_stages}, test_numbers);
   data.train_samples = parts.train_plan.samples;
   data.test_samples = parts.test_plan.samples;
   data.train_blocks = parts.train_plan.blocks;

@@ -63,6 +63,10 @@ class ZipReader : public records::Reader {
     const records::Reader* const reader = with_field(field);
     return reader ? reader->largest(field) : std::nullopt;
   }
+  std::optional<int64_t> least(std::string_view field) const override {
+    const records::Reader* const reader = with_field(field);
+    return reader ? reader->least(field) : std::nullopt;
+  }
   void keep_largest(std::string_view field, int64_t number) const override {
     if (const records::Reader* const reader = with_field(field))
       reader->keep_largest(field, number);

@@ -38,7 +38,11 @@ Example DocumentSource::get(const Draw& draw) const {
                             tokens && !tokens->encoded ? count_of(*tokens) : 0, expected),
                 "trireme data index, if the change was meant");
   Example document{at::empty({expected}, at::kLong), {}};
-  copy_numbers(*tokens, document.data.mutable_data_ptr<int64_t>());
+  auto* const numbers = document.data.mutable_data_ptr<int64_t>();
+  copy_numbers(*tokens, numbers);
+  if (classes_ > 0)
+    check_tokens({numbers, static_cast<size_t>(expected)}, classes_,
+                 [&] { return reader_->place(number); });
   return document;
 }
 

@@ -13,13 +13,18 @@ namespace trireme::data {
 
 class DocumentSource : public Source {
  public:
-  // `field` has the tokens. `subset` has the records that count, in ascending order; none: all.
+  // `field` has the tokens, which lie in 0..classes-1; 0: in no known range. `subset` has the
+  // records that count, in ascending order; none: all.
   DocumentSource(std::shared_ptr<const records::Reader> reader, std::string field,
-                 plan::Subset subset)
-      : reader_(std::move(reader)), field_(std::move(field)), subset_(std::move(subset)) {}
+                 plan::Subset subset, int64_t classes = 0)
+      : reader_(std::move(reader)),
+        field_(std::move(field)),
+        subset_(std::move(subset)),
+        classes_(classes) {}
   int64_t size() const override { return subset_.empty() ? reader_->size() : subset_.size(); }
   // Data int64 [tokens], and no target. Throws Error(corrupt) naming a record whose length is not
-  // the one that the index says.
+  // the one that the index says, and Error(invalid_argument) naming one with a token outside the
+  // classes.
   Example get(const Draw& draw) const override;
   int64_t reads_ahead() const override { return reader_->reads_ahead(); }
   void announce(const Draws& draws) const override;
@@ -32,6 +37,7 @@ class DocumentSource : public Source {
   std::shared_ptr<const records::Reader> reader_;
   std::string field_;
   plan::Subset subset_;
+  int64_t classes_;
 };
 
 }  // namespace trireme::data

@@ -2,7 +2,9 @@
 
 #include <trireme/base/error.h>
 #include <trireme/data/pipeline/numbers.h>
+#include <algorithm>
 #include <cstring>
+#include <limits>
 
 namespace trireme::data {
 namespace {
@@ -85,6 +87,21 @@ void copy_numbers(const records::Field& field, float* to) {
 void copy_numbers(const records::Field& field, int64_t* to) {
   require_numbers(field);
   copy_any(field, to);
+}
+
+void check_tokens(std::span<const int64_t> tokens, int64_t classes,
+                  const std::function<std::string()>& place) {
+  // A token below 0 becomes a large number.
+  const uint64_t most =
+      classes > 0 ? static_cast<uint64_t>(classes - 1) : std::numeric_limits<int64_t>::max();
+  const auto is_right = [&](int64_t token) { return static_cast<uint64_t>(token) <= most; };
+  const auto wrong = std::ranges::find_if_not(tokens, is_right);
+  if (wrong == tokens.end()) return;
+  const std::string outside = fmt::format("outside 0..{} (data.classes={})", classes - 1, classes);
+  throw Error(
+      ErrorCode::invalid_argument, "data",
+      fmt::format("{}: the token is {}, {}", place(), *wrong, *wrong < 0 ? "below 0" : outside),
+      "tokens from 0 on, and the right data.classes");
 }
 
 }  // namespace trireme::data

@@ -2,6 +2,9 @@
 #pragma once
 #include <trireme/records/record.h>
 #include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
 
 namespace trireme::data {
 
@@ -11,5 +14,9 @@ int64_t count_of(const records::Field& field);
 // Copies all numbers of a field. Throws Error(unsupported) naming a type that is no plain number.
 void copy_numbers(const records::Field& field, float* to);
 void copy_numbers(const records::Field& field, int64_t* to);
+// Throws Error(invalid_argument) naming the first token outside 0..classes-1; with 0 classes,
+// below 0. `place` names its record.
+void check_tokens(std::span<const int64_t> tokens, int64_t classes,
+                  const std::function<std::string()>& place);
 
 }  // namespace trireme::data

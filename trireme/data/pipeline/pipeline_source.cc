@@ -10,6 +10,7 @@
 #include <trireme/data/pipeline/batch_mix.h>
 #include <trireme/data/pipeline/batch_rows.h>
 #include <trireme/data/pipeline/mixed_source.h>
+#include <trireme/data/pipeline/numbers.h>
 #include <trireme/data/pipeline/pipeline_source.h>
 #include <trireme/data/pipeline/program.h>
 #include <trireme/data/pipeline/sample_cache.h>
@@ -195,6 +196,10 @@ class PipelineSource : public Source {
       program_.write_row(sample, rows.data_row(), timer);
       program_.write_target(sample, rows.target_row());
       check_label(sample, rows.target_row());
+      if (!program_.fields().tokens.empty())
+        check_tokens_of(sample, static_cast<const int64_t*>(rows.data_row()),
+                        static_cast<const int64_t*>(rows.target_row()),
+                        program_.row_shape(sample)[0]);
       rows.end_row();
     }
     return rows.finish();
@@ -226,6 +231,11 @@ class PipelineSource : public Source {
       warm_next(draws, i);
       StageTimer timer(is_measured());
       if (has_tensors(sample, timer) && program_.run_tensor_steps(sample, timer)) {
+        // Functions may have changed tokens and targets.
+        if (!program_.fields().tokens.empty() && !has_map_)
+          check_tokens_of(sample, sample.example.data.const_data_ptr<int64_t>(),
+                          sample.example.target.const_data_ptr<int64_t>(),
+                          sample.example.data.numel());
         examples.push_back(std::move(sample.example));
         indices.push_back(draws.indices[i]);
       } else {
@@ -336,6 +346,15 @@ class PipelineSource : public Source {
                             reader_->place(record_of(sample.draw.index)), name, label,
                             options_.classes - 1),
                 "labels from 0 on, and the right data.classes");
+  }
+
+  // The targets are the tokens behind those of the data.
+  void check_tokens_of(const Sample& sample, const int64_t* data, const int64_t* target,
+                       int64_t count) const {
+    if (options_.classes <= 0 || count == 0) return;
+    const auto place = [&] { return reader_->place(record_of(sample.draw.index)); };
+    check_tokens({data, 1}, options_.classes, place);
+    check_tokens({target, static_cast<size_t>(count)}, options_.classes, place);
   }
 
   // A batch of no samples, with the shapes that a sample has.

@@ -19,7 +19,8 @@ std::shared_ptr<const Source> source_of(const std::shared_ptr<const records::Rea
   std::shared_ptr<const Source> source;
   if (plan.packing) {
     source = std::make_shared<PackedSource>(
-        std::make_shared<DocumentSource>(reader, tokens, plan.subset), plan.packing);
+        std::make_shared<DocumentSource>(reader, tokens, plan.subset, options.classes),
+        plan.packing);
     if (options.wrap) source = options.wrap(std::move(source));
   } else {
     options.subset = plan.subset;

@@ -95,8 +95,12 @@ void CsvScan::finish(IndexContent& content) const {
       content.facts[kNumbersFact][column.name] = static_cast<int>(column.type_of_numbers());
     }
     const bool has_numbers = column.type() != CellType::text || column.is_doubtful();
-    if (has_numbers && column.are_integers && column.least >= 0)
-      content.largest[column.name] = column.largest;
+    if (has_numbers && column.are_integers) {
+      if (column.least >= 0)
+        content.largest[column.name] = column.largest;
+      else
+        content.least[column.name] = column.least;
+    }
     if (has_numbers && column.first_missing)
       content.facts[kMissingFact][column.name] = {column.first_missing->file,
                                                   column.first_missing->extra};
