@@ -104,6 +104,19 @@ TEST(SamplePlan, RefusesToPadTokensOfUnknownLengths) {
   EXPECT_EQ(planned(documents(), "filter(f) | pad").longest, 9);
 }
 
+TEST(SamplePlan, NamesTheLongestAndTheShortestDocumentWhereNothingEvensThemOut) {
+  EXPECT_EQ(planned(documents(), "").uneven,
+            "made.jsonl, line 2 has 9 tokens, and made.jsonl, line 3 has 2 tokens");
+  EXPECT_EQ(planned(documents(), "take(4) | repeat(2)", {3, 4, 5, 6, 7}).uneven,
+            "made.jsonl, line 6 has 7 tokens, and made.jsonl, line 7 has 3 tokens");
+  for (const char* const stages :
+       {"pad", "pack(9)", "bucket(window=2, batch=4)", "map(f)", "filter(f)", "take(1)"})
+    EXPECT_EQ(planned(documents(), stages).uneven, "") << stages;
+  EXPECT_EQ(planned(documents({4, 4, 4}), "").uneven, "");
+  // No sample can be made of one token.
+  EXPECT_EQ(planned(documents({4, 1, 4}), "").uneven, "");
+}
+
 TEST(SamplePlan, BucketsAskForTheLengthsOfTheSamples) {
   const SamplePlan plan =
       planned(documents(), "take(5) | bucket(window=2, batch=4) | repeat(2)", {1, 2, 3, 4, 5, 6});

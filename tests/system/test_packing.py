@@ -171,7 +171,29 @@ train: {{epochs: 3, dtype: float64}}
 
     def test_a_ragged_batch_without_padding_names_two_records(self):
         self.refused("data.stages=", parts=["data.stages"])
-        self.refused("data.stages=take(60)", code=2, parts=["documents.jsonl, line", "pad"])
+        parts = ["neither pad nor pack", "documents.jsonl, line", "19 tokens", "has 2 tokens"]
+        for command in ("train", "plan"):
+            self.assert_refused([TRIREME, command, self.config, "--set", "data.stages=take(60)"],
+                                2, *parts)
+        sources = f"{{name: jsonl, path: {self.documents}, as: a}}"
+        self.refused("data.name=mixture", f"data.sources=[{sources}]", "data.stages=take(60)",
+                     parts=["source a: ", *parts])
+        # The test part has them too.
+        self.refused("data.stages=take(1)", parts=parts[:2])
+        report = self.fit("--set", "data.stages=take(10)", "--set", "data.batch=1", "--set",
+                          "train.epochs=1")
+        self.assertEqual(report["steps"], 10)
+
+    def test_lengths_that_the_index_does_not_know_are_compared_in_the_batch(self):
+        lines = [json.loads(line) for line in self.documents.read_text().splitlines()]
+        both = self.folder / "both.jsonl"
+        both.write_text("".join(json.dumps(line | {"more": [1] * (1 + i % 3)}) + "\n"
+                                for i, line in enumerate(lines)))
+        words = [TRIREME, "train", self.config, "--quiet", "--set", f"data.path={both}", "--set",
+                 "data.stages=take(60)"]
+        err = self.assert_refused(words, 2, "both.jsonl, line", "the stage pad, or pack",
+                                  timeout=60)
+        self.assertNotIn("neither pad nor pack", err)
 
     def test_padded_numbers_need_a_model_for_them(self):
         rows = self.folder / "rows.jsonl"

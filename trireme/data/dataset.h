@@ -42,6 +42,8 @@ struct Dataset {
   // samples (records::Reader::blocks()); empty: one block.
   std::vector<int64_t> train_blocks;
   InputSpec input;
+  // Names two samples of different lengths that might meet in a batch; empty: none are known.
+  std::string uneven;
   // Samples are rows of tokens, which only some models take.
   bool has_tokens = false;
   // The names of the classes 0, 1, ...; empty if they have none.

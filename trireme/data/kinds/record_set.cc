@@ -514,6 +514,7 @@ Dataset read_parts(const DataOptions& options, SharedReader train_part, SharedRe
   data.test_samples = parts.test_plan.samples;
   data.train_blocks = parts.train_plan.blocks;
   data.by_length = parts.train_plan.by_length;
+  data.uneven = parts.train_plan.uneven.empty() ? parts.test_plan.uneven : parts.train_plan.uneven;
   if (const auto& packing = parts.train_plan.packing) {
     data.about = "packs: " + packing->describe();
     data.facts["packing"] = packing->to_json();

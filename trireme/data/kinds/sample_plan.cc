@@ -5,6 +5,7 @@
 #include <trireme/data/kinds/sample_plan.h>
 #include <trireme/data/pipeline/numbers.h>
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 namespace trireme::data {
@@ -43,9 +44,7 @@ class SamplePlanner {
       if (stage.form->name == "repeat") repeat(whole(stage, "n"));
       if (&stage == pack) this->pack(stage);
     }
-    if (made_.has_lengths && !fields_.shape)
-      for (int64_t i = 0; i < documents(); ++i)
-        made_.longest = std::max(made_.longest, length_of(i));
+    if (made_.has_lengths && !fields_.shape) compare_lengths(stages);
     if (find_stage(stages, "pad") && !fields_.tokens.empty()) pad_tokens(stages);
     if (const Stage* const bucket = find_stage(stages, "bucket")) this->bucket(*bucket);
     return std::move(made_);
@@ -64,6 +63,36 @@ class SamplePlanner {
   }
   int64_t length_of(int64_t document) const {
     return reader_->length(record_of(document)).value_or(0);
+  }
+
+  void compare_lengths(const Stages& stages) {
+    // A record that is too short for a sample, or is damaged, is refused by itself or left out.
+    const int64_t least = fields_.tokens.empty() ? 0 : 2;
+    struct Found {
+      int64_t document = -1, length = 0;
+    };
+    Found shortest, longest;
+    for (int64_t i = 0; i < documents(); ++i) {
+      const std::optional<int64_t> length = reader_->length(record_of(i));
+      made_.longest = std::max(made_.longest, length.value_or(0));
+      if (!length || *length < least) continue;
+      if (shortest.document < 0 || *length < shortest.length) shortest = {i, *length};
+      if (longest.document < 0 || *length > longest.length) longest = {i, *length};
+    }
+    if (shortest.length == longest.length || may_even_out(stages)) return;
+    const auto describe = [&](const Found& found) {
+      return fmt::format("{} has {} {}", reader_->place(record_of(found.document)), found.length,
+                         fields_.tokens.empty() ? "numbers" : "tokens");
+    };
+    made_.uneven = fmt::format("{}, and {}", describe(longest), describe(shortest));
+  }
+
+  // A bucket may have samples of one length alone, and functions may change them.
+  static bool may_even_out(const Stages& stages) {
+    return std::ranges::any_of(stages, [](const Stage& stage) {
+      const std::string_view name = stage.form->name;
+      return name == "pack" || name == "pad" || name == "bucket" || calls_function(stage);
+    });
   }
 
   // The blocks of the files, without the records that are held out.

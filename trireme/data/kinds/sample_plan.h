@@ -21,6 +21,9 @@ struct SamplePlan {
   std::shared_ptr<const plan::Packing> packing;  // Null: a record is a sample.
   bool has_lengths = false;                      // Reader::length() is that of the inputs.
   int64_t longest = 0;  // The longest record that counts, if lengths are known and differ.
+  // Two records of different lengths, if the index knows them and nothing gives samples of one
+  // length: no pack, pad or bucket, and no function. Empty: there are none.
+  std::string uneven = {};
   int64_t samples = 0;
   // [repeat]: the samples before it, of which sample i is number i modulo this.
   std::vector<int64_t> repeated;
