@@ -79,6 +79,24 @@ TEST(MixtureSource, GoesOnFromAPosition) {
   for (int step = 0; step < 7; ++step) EXPECT_EQ(resumed.next().indices, loader.next().indices);
 }
 
+class WithDamage : public Numbered {
+ public:
+  WithDamage(int64_t samples, std::vector<int64_t> records)
+      : Numbered(samples), records_(std::move(records)) {}
+  std::vector<int64_t> bad_records() const override { return records_; }
+
+ private:
+  const std::vector<int64_t> records_;
+};
+
+TEST(MixtureSource, TellsTheDamagedRecordsOfItsSourcesApart) {
+  const Mixed m = mixed(plan::OrderKind::full, 4);
+  const MixtureSource source({std::make_shared<WithDamage>(30, std::vector<int64_t>{3, 7}),
+                              std::make_shared<WithDamage>(10, std::vector<int64_t>{3})},
+                             m.mixture);
+  EXPECT_EQ(source.bad_records(), (std::vector<int64_t>{6, 14, 7}));
+}
+
 TEST(MixtureSource, RefusesSourcesThatAreNotThoseOfThePlan) {
   const Mixed m = mixed(plan::OrderKind::full, 4);
   const auto made = [&](std::vector<std::shared_ptr<const Source>> sources) {

@@ -247,7 +247,7 @@ TEST(DecodedRecords, ThatAreDamagedAreLeftOut) {
       std::vector<size_t> left_out;
       EXPECT_EQ(all_of(*source, left_out).data.size(0), kRecords - 1);
       EXPECT_EQ(left_out, std::vector<size_t>{7});
-      EXPECT_EQ(source->bad_records(), 1);
+      EXPECT_EQ(std::ssize(source->bad_records()), 1);
     }
   }
 }
@@ -270,7 +270,7 @@ TEST(DecodedRecords, HaveTheFieldsThatAreNamed) {
   expect_error([&] { source->get(Draw(0)); }, ErrorCode::invalid_argument, {"no such letter"});
   // The function is not called for a record without the field.
   EXPECT_THROW(source->get_kept({1}, left_out), Error);
-  EXPECT_EQ(source->bad_records(), 1);
+  EXPECT_EQ(std::ssize(source->bad_records()), 1);
 }
 
 TEST(DecodedRecords, AreCheckedBeforeTheRun) {

@@ -147,7 +147,7 @@ TEST(DataService, DamagedRecordsAreCountedInTheWorker) {
   for (int times = 0; times < 2; ++times)
     EXPECT_EQ(source->get_kept({2, 3, 4, 5}, left_out).data.size(0), 2);
   EXPECT_EQ(left_out, (std::vector<size_t>{1, 3, 1, 3}));
-  EXPECT_EQ(source->bad_records(), 2);
+  EXPECT_EQ(source->bad_records(), (std::vector<int64_t>{3, 5}));
   EXPECT_EQ(source->served()->served, 8);
   // Nothing is left of this batch, and the worker finds the form of its tensors.
   EXPECT_EQ(source->get_kept({3, 5}, left_out).data.size(0), 0);

@@ -28,7 +28,7 @@ Example kept_of(const Dataset& data, std::vector<size_t>& left_out) {
   for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int64_t>(i);
   const auto source = record_pipelines(data).train;
   const Example batch = source->get_kept(Draws(all), left_out);
-  EXPECT_EQ(source->bad_records(), std::ssize(left_out));
+  EXPECT_EQ(std::ssize(source->bad_records()), std::ssize(left_out));
   return batch;
 }
 

@@ -101,5 +101,18 @@ TEST(InputReport, AddsUpProcesses) {
   });
 }
 
+// Processes read the same damaged records in different epochs, and parts may have equal numbers.
+TEST(InputReport, CountsARecordThatIsSkippedOnce) {
+  tests::on_ranks(tests::thread_groups(3), [](Group& group) {
+    InputOfRank input = slow_input();
+    input.skipped = {0, 7};
+    if (group.rank() == 1) input.skipped = {7, 9, 12};
+    if (group.rank() == 2) input.skipped_in_test = {7, 40};
+    const Json all = report_of_input(input, group);
+    EXPECT_EQ(all.at("skipped"), 6);
+    EXPECT_EQ(all.at("skipped_in_test"), 2);
+  });
+}
+
 }  // namespace
 }  // namespace trireme::input_report_test

@@ -129,6 +129,7 @@ TEST(LeftOut, TheReportSaysHowTheDataCame) {
   EXPECT_EQ(input.at("slowest_stage"), "load");
   EXPECT_EQ(input.at("threads"), 2);
   EXPECT_EQ(input.at("skipped"), 0);
+  EXPECT_EQ(input.at("skipped_in_test"), 0);
 }
 
 }  // namespace

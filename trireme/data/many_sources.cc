@@ -101,10 +101,12 @@ void ManySources::release(const Draws& draws) const {
   for (const auto& [source, own] : draws_of_sources(draws)) source->release(own);
 }
 
-int64_t ManySources::bad_records() const {
-  int64_t sum = 0;
-  for (const auto& source : sources_) sum += source->bad_records();
-  return sum;
+std::vector<int64_t> ManySources::bad_records() const {
+  std::vector<int64_t> all;
+  for (int64_t i = 0; i < std::ssize(sources_); ++i)
+    for (const int64_t record : sources_[static_cast<size_t>(i)]->bad_records())
+      all.push_back(record * std::ssize(sources_) + i);
+  return all;
 }
 
 }  // namespace trireme

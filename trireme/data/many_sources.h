@@ -25,7 +25,8 @@ class ManySources : public Source {
   std::vector<data::StageUse> stage_use() const override;
   // The caches in memory of all sources together, or else those on the disk.
   std::optional<data::CacheUse> cache_use() const override;
-  int64_t bad_records() const override;
+  // Record n of source i of k sources has the number n * k + i.
+  std::vector<int64_t> bad_records() const override;
   // Each source gets its own numbers of the samples.
   void announce(const Draws& draws) const override;
   void release(const Draws& draws) const override;

@@ -140,8 +140,9 @@ class Source {
   virtual std::optional<data::CacheUse> cache_use() const { return {}; }
   // Loads a few samples to find it out. Empty: there is a cache, or none would help.
   virtual std::optional<data::CacheAdvice> cache_advice() const { return {}; }
-  // The samples that it has left out because their records could not be read.
-  virtual int64_t bad_records() const { return 0; }
+  // The numbers of the records that this process could not read and left out, each once. A record
+  // has the same number in every process.
+  virtual std::vector<int64_t> bad_records() const { return {}; }
   // Empty for a source that asks no data service.
   virtual std::optional<data::ServedCounts> served() const { return std::nullopt; }
 };

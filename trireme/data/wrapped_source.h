@@ -35,7 +35,7 @@ class WrappedSource : public Source {
   std::optional<data::CacheAdvice> cache_advice() const override {
     return source_->cache_advice();
   }
-  int64_t bad_records() const override { return source_->bad_records(); }
+  std::vector<int64_t> bad_records() const override { return source_->bad_records(); }
   std::optional<data::ServedCounts> served() const override { return source_->served(); }
 
  protected:

@@ -1,4 +1,5 @@
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 
 #include <fmt/format.h>
@@ -7,6 +8,7 @@
 #include <trireme/train/input_report.h>
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 namespace trireme {
 namespace {
@@ -62,6 +64,23 @@ std::string way_by_threads(const Json& input, double busy) {
   return reason == "no_gain" ? "a cheaper stage, because more threads did not help" : "";
 }
 
+// COLLECTIVE. How many different numbers the ranks have together.
+int64_t count_together(const std::vector<int64_t>& own, Group& group) {
+  at::Tensor most = at::full({1}, std::ssize(own), at::kLong);
+  group.all_reduce(most, ReduceOp::max);
+  const int64_t columns = *most.const_data_ptr<int64_t>();
+  if (columns == 0) return 0;
+  // Each rank fills a row of its own: its numbers + 1, and zeros behind them.
+  const at::Tensor all = at::zeros({group.size(), columns}, at::kLong);
+  auto* const numbers = all.mutable_data_ptr<int64_t>();
+  std::ranges::transform(own, numbers + group.rank() * columns,
+                         [](int64_t number) { return number + 1; });
+  group.all_reduce(all);
+  std::set<int64_t> different(numbers, numbers + all.numel());
+  different.erase(0);
+  return std::ssize(different);
+}
+
 }  // namespace
 
 Json json_of_cache(const data::CacheUse& cache) {
@@ -71,15 +90,15 @@ Json json_of_cache(const data::CacheUse& cache) {
 }
 
 Json report_of_input(const InputOfRank& own, Group& group) {
-  // Numbers of each rank, and sums over processes: those of each stage, and five others.
-  constexpr int64_t kOfRank = 5, kOfStage = 3;
+  // Numbers of each rank, and sums over processes: those of each stage, and some others.
+  constexpr int64_t kOfRank = 5, kOfStage = 3, kOthers = 4;
   const auto ranks = static_cast<int64_t>(group.size());
   int64_t stages = std::ssize(own.stages);
   at::Tensor most = at::zeros({1}, at::kLong);
   *most.mutable_data_ptr<int64_t>() = stages;
   group.all_reduce(most, ReduceOp::max);
   stages = *most.const_data_ptr<int64_t>();
-  const at::Tensor all = at::zeros({ranks * kOfRank + kOfStage * stages + 5}, at::kDouble);
+  const at::Tensor all = at::zeros({ranks * kOfRank + kOfStage * stages + kOthers}, at::kDouble);
   auto* const numbers = all.mutable_data_ptr<double>();
   double* const mine = numbers + group.rank() * kOfRank;
   mine[0] = own.waited, mine[1] = own.step_seconds, mine[2] = own.tuning.setting.threads;
@@ -92,16 +111,17 @@ Json report_of_input(const InputOfRank& own, Group& group) {
     of_stage[2] = static_cast<double>(own.stages[i].bytes);
   }
   double* const others = sums + kOfStage * stages;
-  others[0] = own.counts_process ? static_cast<double>(own.skipped) : 0;
   if (own.counts_process && own.served) {
-    others[1] = static_cast<double>(own.served->served);
-    others[2] = static_cast<double>(own.served->made_here);
+    others[0] = static_cast<double>(own.served->served);
+    others[1] = static_cast<double>(own.served->made_here);
   }
   if (own.counts_process && own.cache) {
-    others[3] = static_cast<double>(own.cache->hits);
-    others[4] = static_cast<double>(own.cache->misses);
+    others[2] = static_cast<double>(own.cache->hits);
+    others[3] = static_cast<double>(own.cache->misses);
   }
   group.all_reduce(all);
+  const int64_t skipped = count_together(own.skipped, group);
+  const int64_t skipped_in_test = count_together(own.skipped_in_test, group);
 
   Json input{{"waited_share", 0}, {"waited_share_of_rank", Json::array()},
              {"threads", 0},      {"threads_of_rank", Json::array()},
@@ -134,10 +154,11 @@ Json report_of_input(const InputOfRank& own, Group& group) {
                     {"settled", own.tuning.is_settled},
                     {"reason", data::to_string(own.tuning.reason)},
                     {"to_freeze", settings_of(found)}};
-  input["skipped"] = std::llround(others[0]);
+  input["skipped"] = skipped + skipped_in_test;
+  input["skipped_in_test"] = skipped_in_test;
   if (own.served) {
-    input["served"] = std::llround(others[1]);
-    input["made_here"] = std::llround(others[2]);
+    input["served"] = std::llround(others[0]);
+    input["made_here"] = std::llround(others[1]);
   }
   input["stages"] = Json::array();
   input["slowest_stage"] = nullptr;
@@ -154,7 +175,7 @@ Json report_of_input(const InputOfRank& own, Group& group) {
   input["cache"] = nullptr;
   if (own.cache) {
     data::CacheUse cache = *own.cache;
-    cache.hits = std::llround(others[3]), cache.misses = std::llround(others[4]);
+    cache.hits = std::llround(others[2]), cache.misses = std::llround(others[3]);
     input["cache"] = json_of_cache(cache);
   }
   input["cache_advice"] = nullptr;

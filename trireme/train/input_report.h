@@ -18,7 +18,8 @@ struct InputOfRank {
   // The process has them in common; counts_process says which rank tells them.
   std::vector<data::StageUse> stages;
   LoaderTuning tuning;
-  int64_t skipped = 0;  // The records that could not be read.
+  // The numbers of the records that could not be read: Source::bad_records() of both parts.
+  std::vector<int64_t> skipped = {}, skipped_in_test = {};
   bool counts_process = true;
   std::optional<data::CacheUse> cache = {};
   // The cache that is missing, and the memory that it could have. Rank 0 calls it if the ranks

@@ -179,6 +179,7 @@ void RunReport::add_input(Generation& generation) {
        .stages = loader.stage_use(),
        .tuning = loader.tuning(),
        .skipped = setting_.train->bad_records(),
+       .skipped_in_test = setting_.test ? setting_.test->bad_records() : std::vector<int64_t>(),
        .counts_process = setting_.leads_worker,
        .cache = setting_.train->cache_use(),
        .advice = [&] { return setting_.train->cache_advice(); },

@@ -113,9 +113,9 @@ class PipelineSource : public Source {
                      meter->samples.load(), meter->bytes.load()});
     return use;
   }
-  int64_t bad_records() const override {
+  std::vector<int64_t> bad_records() const override {
     const std::lock_guard lock(bad_mutex_);
-    return std::ssize(bad_);
+    return {bad_.begin(), bad_.end()};
   }
   std::optional<CacheUse> cache_use() const override {
     return cache_ ? std::optional(cache_->use()) : std::nullopt;

@@ -56,7 +56,7 @@ class ServedSource : public Source {
         {"service", static_cast<double>(asked_nanoseconds_) * 1e-9, served_, served_bytes_});
     return use;
   }
-  int64_t bad_records() const override { return source_->bad_records(); }
+  std::vector<int64_t> bad_records() const override { return source_->bad_records(); }
   std::optional<CacheUse> cache_use() const override { return source_->cache_use(); }
   std::optional<ServedCounts> served() const override { return ServedCounts{served_, made_here_}; }
 
