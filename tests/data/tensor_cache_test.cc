@@ -3,13 +3,17 @@
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
+#include <trireme/base/built_with.h>
 #include <trireme/base/error.h>
 #include <trireme/data/pipeline/functions.h>
 #include <trireme/data/pipeline/kept_tensors.h>
 #include <trireme/data/pipeline/pipeline_source.h>
+#include <trireme/data/pipeline/sample_cache.h>
 #include <trireme/data/sample_types.h>
+#include <trireme/images/decode.h>
 #include <unistd.h>
 #include <cstring>
+#include <set>
 
 #include "../base/expect_error.h"
 #include "data_files.h"
@@ -213,6 +217,25 @@ TEST(TensorCache, AnotherVersionOfAFunctionMakesTheSamplesAnew) {
   EXPECT_EQ(hits_of_a_job(folder.path(), "1"), 3);
   EXPECT_EQ(hits_of_a_job(folder.path(), "2"), 0);
   EXPECT_EQ(hits_of_a_job(folder.path(), "1"), 3);
+}
+
+// After an upgrade a cache on a disk must not give the pixels of an older library.
+TEST(SampleCache, IsNotThatOfOtherVersions) {
+  const std::string versions = versions_of_samples();
+  for (const std::string& part : {std::string("samples 4"), std::string(libtorch_of_build()),
+                                  images::versions_of_decoders()})
+    EXPECT_NE(versions.find(part), std::string::npos) << versions;
+  const MadeImages reader(12, 8, 9);
+  std::set<std::string> keys;
+  for (const char* const stages :
+       {"decode | resize(4) | cache(disk)", "normalise | cache(disk)"}) {
+    const PipelineOptions options{.stages = parse_stages("data.stages", stages)};
+    const Program program(options.stages, choose_fields(reader.fields(), {}), kMostOfImage);
+    keys.insert(key_of_cache(reader, program, options));
+    EXPECT_TRUE(keys.contains(key_of_cache(reader, program, options, versions)));
+    keys.insert(key_of_cache(reader, program, options, versions + "1"));
+  }
+  EXPECT_EQ(keys.size(), 4u);
 }
 
 Example example_of_all_types() {

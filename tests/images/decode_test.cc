@@ -205,11 +205,20 @@ TEST(Decode, LimitsScansAndChunks) {
   EXPECT_NE(
       refused(ErrorCode::invalid_argument, scans, {.jpeg_scans = 4}).find("more than 4 scans"),
       std::string::npos);
+  // No key raises the limits.
+  EXPECT_NE(refused(ErrorCode::invalid_argument, scans, {.jpeg_scans = 4})
+                .find("try: write the file anew with fewer scans, or take it out of the data set"),
+            std::string::npos);
   EXPECT_EQ(decoded(scans).size(), (Size{32, 32}));
   const File chunks = encoded_png(painted(8, 8), {.texts = 30});
   EXPECT_NE(refused(ErrorCode::invalid_argument, chunks, {.png_chunks = 30}).find("chunks"),
             std::string::npos);
   EXPECT_EQ(decoded(chunks).size(), (Size{8, 8}));
+}
+
+TEST(Decode, HasVersionsOfAllThatMakesPixels) {
+  for (const char* const part : {"images 1, ", "libjpeg ", "libpng 1.", "libwebp "})
+    EXPECT_NE(versions_of_decoders().find(part), std::string::npos) << versions_of_decoders();
 }
 
 TEST(Decode, NamesFormatsThatItDoesNotKnow) {

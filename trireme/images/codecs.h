@@ -40,11 +40,15 @@ Header webp_header(Bytes file);
 void decode_jpeg(const Request& request, Image& into);
 void decode_png(const Request& request, Image& into);
 void decode_webp(const Request& request, Image& into);
+// The library of a format, as versions_of_decoders() names it.
+std::string jpeg_version();
+std::string png_version();
+std::string webp_version();
 
 [[noreturn]] void throw_corrupt(std::string_view format, std::string_view cause);
 [[noreturn]] void throw_unsupported(std::string_view format, std::string_view cause,
                                     std::string_view remedy);
-[[noreturn]] void throw_limit(std::string_view cause, std::string_view limit);
+[[noreturn]] void throw_limit(std::string_view cause, std::string_view parts);
 
 // ITU-R 601, in integers.
 inline uint8_t grey_of(const uint8_t* rgb) {

@@ -61,12 +61,18 @@ void throw_unsupported(std::string_view format, std::string_view cause, std::str
   throw Error(ErrorCode::unsupported, "images", fmt::format("the {} {}", format, cause), remedy);
 }
 
-void throw_limit(std::string_view cause, std::string_view limit) {
+void throw_limit(std::string_view cause, std::string_view parts) {
   throw Error(
       ErrorCode::invalid_argument, "images", cause,
-      fmt::format("raise the limit on {} if you trust the file, or take it out of the data "
-                  "set",
-                  limit));
+      fmt::format("write the file anew with fewer {}, or take it out of the data set", parts));
+}
+
+std::string versions_of_decoders() {
+  // The first number is that of the functions of this folder: it changes when they give other
+  // pixels.
+  constexpr int kOfImages = 1;
+  return fmt::format("images {}, {}, {}, {}", kOfImages, jpeg_version(), png_version(),
+                     webp_version());
 }
 
 Header read_header(Bytes file, const DecodeLimits& limits) {

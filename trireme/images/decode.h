@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 
 namespace trireme::images {
@@ -45,5 +46,8 @@ Header read_header(std::span<const std::byte> file, const DecodeLimits& limits);
 // undefined after an error. Messages name the cause; the caller knows the file.
 void decode(std::span<const std::byte> file, int channels, const DecodeLimits& limits, Image& into,
             std::optional<Crop> crop = {}, std::optional<Size> least = {});
+
+// Another text where another version of Trireme, libjpeg, libpng or libwebp may give other pixels.
+std::string versions_of_decoders();
 
 }  // namespace trireme::images

@@ -216,6 +216,18 @@ void JpegDecoder::refuse(const Request& request) {
 
 }  // namespace
 
+std::string jpeg_version() {
+  std::string version = fmt::format("libjpeg {}", JPEG_LIB_VERSION);
+#ifdef LIBJPEG_TURBO_VERSION_NUMBER
+  version += fmt::format(" turbo {}", LIBJPEG_TURBO_VERSION_NUMBER);
+#endif
+  // The library that runs tells of itself in two of its messages alone.
+  jpeg_error_mgr messages;
+  jpeg_std_error(&messages);
+  return fmt::format("{} ({}, {})", version, messages.jpeg_message_table[JMSG_VERSION],
+                     messages.jpeg_message_table[JMSG_COPYRIGHT]);
+}
+
 void decode_jpeg(const Request& request, Image& into) {
   static thread_local JpegDecoder decoder;
   decoder.decode(request, into);

@@ -153,6 +153,8 @@ Header png_header(Bytes file) {
           .channels = channels};
 }
 
+std::string png_version() { return fmt::format("libpng {}", png_get_libpng_ver(nullptr)); }
+
 void decode_png(const Request& request, Image& into) {
   static thread_local Image whole;
   static thread_local std::vector<uint8_t*> rows;

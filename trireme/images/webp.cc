@@ -50,6 +50,8 @@ Header webp_header(Bytes file) {
           .channels = features.has_alpha ? 4 : 3};
 }
 
+std::string webp_version() { return fmt::format("libwebp {:x}", WebPGetDecoderVersion()); }
+
 void decode_webp(const Request& request, Image& into) {
   static thread_local Image decoded;
   const Crop area = request.wants_all() ? request.crop : with_margin(request);

@@ -12,6 +12,7 @@
 #include <trireme/data/pipeline/functions.h>
 #include <trireme/data/pipeline/kept_tensors.h>
 #include <trireme/data/pipeline/sample_cache.h>
+#include <trireme/images/decode.h>
 #include <trireme/records/index.h>
 #include <algorithm>
 #include <chrono>
@@ -103,11 +104,41 @@ bool has_disk_for_caches(const std::filesystem::path& wish) {
 
 }  // namespace
 
+std::string versions_of_samples() {
+  // The first number is that of stages and of the form in which samples are kept.
+  constexpr int kOfSamples = 4;
+  // LibTorch scales images.
+  return fmt::format("samples {}, LibTorch {}, {}", kOfSamples, libtorch_of_build(),
+                     images::versions_of_decoders());
+}
+
+std::string key_of_cache(const records::Reader& reader, const Program& program,
+                         const PipelineOptions& options, const std::string& versions) {
+  const FieldChoice& fields = program.fields();
+  const Stages& stages = *program.cached_stages();
+  Json key = Json::array({versions, options.part, reader.content(), describe(stages), fields.image,
+                          fields.target, program.caches_tensors()});
+  if (program.caches_tensors()) {
+    // A function may look at the number of a sample, which is that of the record in its subset.
+    const std::string functions = versions_of_functions(stages).text;
+    const std::string subset = functions.empty() ? "" : options.subset.describe();
+    // The content of a text is the same for blocks of any length.
+    Json forms = Json::array();
+    for (const records::FieldSpec& field : reader.fields())
+      forms.push_back({field.name, static_cast<int>(field.dtype),
+                       field.shape.value_or(std::vector<int64_t>{-1})});
+    key.push_back(Json::array({functions, subset, forms, fields.decoded.value_or(fields.inputs),
+                               fields.tokens, options.classes}));
+  }
+  return sha256_hex(key.dump(-1, ' ', false, Json::error_handler_t::replace));
+}
+
 SampleCache::SampleCache(std::shared_ptr<const records::Reader> reader, const Program& program,
                          const PipelineOptions& options)
     : reader_(std::move(reader)),
       program_(program),
       options_(options),
+      key_(key_of_cache(*reader_, program, options)),
       stamps_(static_cast<size_t>(reader_->size())) {
   for (std::atomic<int64_t>& stamp : stamps_) stamp = kUnknownStamp;
   const FieldChoice& fields = program.fields();
@@ -118,35 +149,11 @@ SampleCache::SampleCache(std::shared_ptr<const records::Reader> reader, const Pr
         ErrorCode::invalid_argument, "data",
         fmt::format("cache: the target {} has another length in each record", fields.target),
         "no stage cache, or another data.target");
-  // The key holds everything that decides about the kept samples.
-  key_ = program.caches_tensors()
-             ? key_of_tensors()
-             : sha256_hex(fmt::format("2\n{}\n{}\n{}\n{}\n{}", options.part, reader_->content(),
-                                      describe(*program.cached_stages()), fields.image,
-                                      fields.target));
   place_ = options.stages[program.cached_stages()->size()].word("place");
   const std::string unknown = versions_of_functions(*program.cached_stages()).without_version;
   if (place_ == "disk" && !unknown.empty()) refuse_on_disk(unknown);
   if (place_ == "auto" && !unknown.empty()) place_ = "memory";
   if (place_ == "disk") store();
-}
-
-std::string SampleCache::key_of_tensors() const {
-  const FieldChoice& fields = program_.fields();
-  const Stages& stages = *program_.cached_stages();
-  // A function may look at the number of a sample, which is that of the record in its subset.
-  const std::string versions = versions_of_functions(stages).text;
-  const std::string subset = versions.empty() ? "" : options_.subset.describe();
-  // The content of a text is the same for blocks of any length.
-  Json forms = Json::array();
-  for (const records::FieldSpec& field : reader_->fields())
-    forms.push_back({field.name, static_cast<int>(field.dtype),
-                     field.shape.value_or(std::vector<int64_t>{-1})});
-  return sha256_hex(
-      Json({3, options_.part, reader_->content(), describe(stages), versions, subset, forms,
-            fields.image, fields.decoded.value_or(fields.inputs), fields.tokens, fields.target,
-            options_.classes, std::string(libtorch_of_build())})
-          .dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
 // A function of the same name may make other samples tomorrow, and nothing here would know.

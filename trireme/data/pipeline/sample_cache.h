@@ -14,6 +14,15 @@
 
 namespace trireme::data {
 
+// The versions of everything that makes a sample of a record. Memory and files of a cache are not
+// used by a process that has others.
+std::string versions_of_samples();
+
+// The key of the cache of a program: it holds all that decides about the kept samples.
+std::string key_of_cache(const records::Reader& reader, const Program& program,
+                         const PipelineOptions& options,
+                         const std::string& versions = versions_of_samples());
+
 // Any thread, with samples of its own.
 class SampleCache {
  public:
@@ -43,7 +52,6 @@ class SampleCache {
   // The stamp of a record as this process saw it first: to ask for the time of a file takes longer
   // than to copy a small image.
   int64_t stamp_of(int64_t record) const;
-  std::string key_of_tensors() const;
   void refuse_on_disk(const std::string& stage) const;
   bool find(int64_t record, Sample& sample, CachedSample& kept) const;
   void open() const;
@@ -51,7 +59,7 @@ class SampleCache {
 
   const Program& program_;
   const PipelineOptions& options_;
-  std::string key_;
+  const std::string key_;
   mutable std::vector<std::atomic<int64_t>> stamps_;
   mutable std::once_flag opened_;
   mutable std::string place_;
