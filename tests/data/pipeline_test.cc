@@ -169,6 +169,44 @@ TEST(Pipeline, AMapDrawsFromTheNumbersOfItsSample) {
   EXPECT_FALSE(source->get_batch(draws_of({2}, 2, 9)).data[0].equal(all.data[2]));
 }
 
+// A function that cannot take one of ten samples.
+TEST(Pipeline, NamesStageFunctionAndRecordOfAnError) {
+  static const bool is_registered = [] {
+    register_map("too short", [](Example one, const Draw& draw) {
+      if (draw.index == 7) throw std::out_of_range("it has 3 rows");
+      return one;
+    });
+    register_filter("all", [](const Example&) { return true; });
+    register_filter("unknown", [](const Example& one) {
+      if (one.target.item<int64_t>() == 7)
+        throw Error(ErrorCode::unsupported, "own", "a label is unknown", "other labels");
+      return true;
+    });
+    return true;
+  }();
+  EXPECT_TRUE(is_registered);
+  for (const char* const cache : {"", " | cache", " | cache | filter(all)"}) {
+    const auto said = [&](ErrorCode code, const std::string& stage) {
+      const auto source = images_through("normalise | " + stage + cache);
+      source->get_batch({5, 6});
+      return message_of(code, [&] { source->get_batch({6, 7}); });
+    };
+    EXPECT_NE(said(ErrorCode::invalid_argument, "map(too short)")
+                  .find("made.bin, record 7: map(too short): the function threw: it has 3 rows; "
+                        "try: a function that takes this sample"),
+              std::string::npos);
+    EXPECT_NE(said(ErrorCode::unsupported, "filter(unknown)")
+                  .find("made.bin, record 7: filter(unknown): a label is unknown; try: other "
+                        "labels"),
+              std::string::npos);
+  }
+  // Stages that ship know no record either.
+  EXPECT_NE(message_of(ErrorCode::invalid_argument,
+                       [&] { images_through("normalise(0.5:0.5)")->get_batch({4}); })
+                .find("made.bin, record 4: normalise has numbers for 2 channels"),
+            std::string::npos);
+}
+
 TEST(Pipeline, NamesADamagedRecordOrSkipsIt) {
   auto reader = std::make_shared<MadeImages>(10, 4, 4);
   reader->damaged = {3, 5};

@@ -187,22 +187,25 @@ class PipelineSource : public Source {
       sample.draw = draws.at(i);
       if (seed) sample.draw.seed = *seed;
       warm_next(draws, i);
-      StageTimer timer(is_measured());
-      if (!is_made(sample, timer)) {
-        left_out.push_back(i);
-        continue;
-      }
-      begin_row(rows, sample);
-      program_.write_row(sample, rows.data_row(), timer);
-      program_.write_target(sample, rows.target_row());
-      check_label(sample, rows.target_row());
-      if (!program_.fields().tokens.empty())
-        check_tokens_of(sample, static_cast<const int64_t*>(rows.data_row()),
-                        static_cast<const int64_t*>(rows.target_row()),
-                        program_.row_shape(sample)[0]);
-      rows.end_row();
+      if (!with_place(sample, [&] { return has_row(sample, rows); })) left_out.push_back(i);
     }
     return rows.finish();
+  }
+
+  // Writes the row of a sample. False: it is left out.
+  bool has_row(Sample& sample, BatchRows& rows) const {
+    StageTimer timer(is_measured());
+    if (!is_made(sample, timer)) return false;
+    begin_row(rows, sample);
+    program_.write_row(sample, rows.data_row(), timer);
+    program_.write_target(sample, rows.target_row());
+    check_label(sample, rows.target_row());
+    if (!program_.fields().tokens.empty())
+      check_tokens_of(sample, static_cast<const int64_t*>(rows.data_row()),
+                      static_cast<const int64_t*>(rows.target_row()),
+                      program_.row_shape(sample)[0]);
+    rows.end_row();
+    return true;
   }
 
   // The memory of the next record comes while this one is made.
@@ -230,7 +233,9 @@ class PipelineSource : public Source {
       if (seed) sample.draw.seed = *seed;
       warm_next(draws, i);
       StageTimer timer(is_measured());
-      if (has_tensors(sample, timer) && program_.run_tensor_steps(sample, timer)) {
+      if (with_place(sample, [&] {
+            return has_tensors(sample, timer) && program_.run_tensor_steps(sample, timer);
+          })) {
         // Functions may have changed tokens and targets.
         if (!program_.fields().tokens.empty() && !has_map_)
           check_tokens_of(sample, sample.example.data.const_data_ptr<int64_t>(),
@@ -305,7 +310,17 @@ class PipelineSource : public Source {
     }
   }
 
-  // Readers name the record themselves, and decoders do not know it.
+  // Calls `make`, whose errors get the place of the sample's record.
+  template <typename Make>
+  bool with_place(const Sample& sample, const Make& make) const {
+    try {
+      return make();
+    } catch (const Error& error) {
+      throw in_its_place(error, record_of(sample.draw.index), false);
+    }
+  }
+
+  // Readers name the record themselves. Decoders and stages do not know it.
   Error in_its_place(const Error& error, int64_t record, bool may_be_skipped) const {
     const std::string place = reader_->place(record);
     auto [what, remedy] = parts_of(error);

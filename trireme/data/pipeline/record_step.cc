@@ -5,9 +5,9 @@
 #include <fmt/ranges.h>
 
 #include <trireme/base/error.h>
-#include <trireme/base/error_parts.h>
 #include <trireme/base/hash.h>
 #include <trireme/data/pipeline/functions.h>
+#include <trireme/data/pipeline/own_call.h>
 #include <trireme/data/pipeline/program.h>
 #include <trireme/tensor/replica_random.h>
 #include <functional>
@@ -55,16 +55,12 @@ class RecordStep {
  private:
   // LibTorch's operations that draw random numbers give the same ones in every epoch.
   Example call(const records::Record& record, int64_t index) const {
-    try {
-      const ReplicaRandom numbers(mix64(kOfRecord, static_cast<uint64_t>(index)));
-      return function_(record, index);
-    } catch (const Error& error) {
-      const auto [what, remedy] = parts_of(error);
-      throw Error(error.code(), "data", fmt::format("{}: {}", name_, what), remedy);
-    } catch (const std::exception& error) {
-      refuse(fmt::format("the function threw: {}", parts_of(error).what),
-             "a function that takes this record, or that throws Error(corrupt) for a damaged one");
-    }
+    return call_own(
+        name_,
+        "a function that takes this record, or that throws Error(corrupt) for a damaged one", [&] {
+          const ReplicaRandom numbers(mix64(kOfRecord, static_cast<uint64_t>(index)));
+          return function_(record, index);
+        });
   }
 
   void require_shape(at::IntArrayRef sizes) const {

@@ -5,27 +5,32 @@
 
 #include <trireme/base/error.h>
 #include <trireme/data/pipeline/functions.h>
+#include <trireme/data/pipeline/own_call.h>
 #include <trireme/data/pipeline/program.h>
 #include <trireme/images/regions.h>
 #include <trireme/tensor/replica_random.h>
+#include <string>
 #include <utility>
 
 namespace trireme::data {
 namespace {
 
-TensorStep call_map(MapFunction function) {
-  return [function = std::move(function)](Sample& sample, uint64_t random) {
+constexpr const char* kTakesSample = "a function that takes this sample";
+
+TensorStep call_map(const std::string& stage, MapFunction function) {
+  return [stage, function = std::move(function)](Sample& sample, uint64_t random) {
     const ReplicaRandom numbers(random);
     Draw draw = sample.draw;
     draw.seed = random;
-    sample.example = function(std::move(sample.example), draw);
+    sample.example =
+        call_own(stage, kTakesSample, [&] { return function(std::move(sample.example), draw); });
     return true;
   };
 }
 
-TensorStep call_filter(FilterFunction function) {
-  return [function = std::move(function)](Sample& sample, uint64_t) {
-    return function(sample.example);
+TensorStep call_filter(const std::string& stage, FilterFunction function) {
+  return [stage, function = std::move(function)](Sample& sample, uint64_t) {
+    return call_own(stage, kTakesSample, [&] { return function(sample.example); });
   };
 }
 
@@ -64,8 +69,12 @@ images::EraseOptions erase_options_of(const Stage& stage) {
 
 TensorStep make_tensor_step(const Stage& stage) {
   const std::string_view name = stage.form->name;
-  if (name == "map" || name == "random_map") return call_map(find_map(stage.word("function")));
-  if (name == "filter") return call_filter(find_filter(stage.word("function")));
+  if (calls_function(stage)) {
+    const std::string function = stage.word("function");
+    const std::string as_written = fmt::format("{}({})", name, function);
+    return name == "filter" ? call_filter(as_written, find_filter(function))
+                            : call_map(as_written, find_map(function));
+  }
   if (name == "erase") return erase(stage);
   throw Error(ErrorCode::internal, "data", fmt::format("nothing runs the stage {}", name));
 }
