@@ -189,7 +189,10 @@ TEST(ConfigRegistry, RefusesNamesThatAreTaken) {
   EXPECT_THAT(refused("ball", [] { return 4; }), HasSubstr("a toy 'ball' already exists"));
   EXPECT_THAT(refused("top", nullptr), HasSubstr("nothing makes the toy"));
   EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { registry.find("top"); }),
-              HasSubstr("toy 'top' is not known"));
+              HasSubstr("toy 'top' is not known; try: kite, or a name that is registered before"));
+  const config::Registry<std::function<int()>> empty("toy");
+  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { empty.find("top"); }),
+              HasSubstr("try: the name of a toy that is registered before"));
 }
 
 }  // namespace

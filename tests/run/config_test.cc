@@ -12,6 +12,8 @@
 #include <trireme/run/dataset.h>
 #include <fstream>
 
+#include "../base/expect_error.h"
+
 namespace trireme::config_test {
 namespace {
 
@@ -477,6 +479,20 @@ TEST_F(ConfigData, LeavesVocabularyAndContextToTheTextAndHoldsOutItsEnd) {
   Config preset = config;
   preset.model.name = "gpt2";  // Its sizes are fixed.
   EXPECT_EQ(models::resolve(model_for(preset, data)).vocabulary, 50257);
+}
+
+// Without a target a sample is its own, which no loss for classes takes.
+TEST_F(ConfigData, SaysWhetherTargetsAreMissingOrValues) {
+  const auto refusal_of = [&](const std::string& name, const std::string& rows) {
+    const Config config =
+        load("data: {name: csv, test_fraction: 0, path: " + file(rows, name).string() +
+             "}\nmodel: {name: mlp}");
+    return message_of(ErrorCode::invalid_argument, [&] { read_data(config); });
+  };
+  EXPECT_THAT(refusal_of("one.csv", "x\n1\n2\n"),
+              AllOf(HasSubstr("no field for a target"), HasSubstr("try: data.target")));
+  EXPECT_THAT(refusal_of("two.csv", "x,y\n1,0.5\n2,1.5\n"),
+              AllOf(HasSubstr("targets of this data set are values"), HasSubstr("loss.name=mse")));
 }
 
 TEST_F(ConfigIdxFiles, FindTheUsualNamesPlainOrGzip) {

@@ -78,6 +78,21 @@ TEST(InputPlan, IsEqualWhereverFilesAreAndHoweverFast) {
             images_with("data.stages=decode | cache | flip").digest());
 }
 
+TEST(InputPlan, FindsTheStagesThatCallFunctions) {
+  const auto found = [](std::vector<std::string> set) {
+    set.emplace_back("model.name=mlp");
+    return data::describe(stages_with_functions(load_config({{}, set})));
+  };
+  EXPECT_EQ(found({"data.name=digits"}), "");
+  EXPECT_EQ(found({"data.name=cifar", "data.path=a", "data.test_stages=normalise | filter(b)",
+                   "data.stages=normalise | map(c) | random_map(a) | map(c)"}),
+            "filter(b) | map(c) | random_map(a)");
+  EXPECT_EQ(found({"data.name=mixture", "data.stages=normalise | map(a)",
+                   "data.sources=[{name: cifar, path: a}, {name: cifar, path: b, stages: "
+                   "normalise | map(b)}]"}),
+            "map(a) | map(b)");
+}
+
 TEST(InputPlan, HasTheSourcesOfAMixtureWithTheirWeights) {
   const auto mixture = [](const std::string& of_first) {
     return plan_of({"data.name=mixture", "data.stages=decode",

@@ -45,6 +45,24 @@ train: {{evaluate_every: 0}}
         self.assertEqual(code, 0, out + err)
         self.assertRegex(out, r"input +waited .*slowest stage map\(slow\)")
 
+    def plan(self, *settings):
+        words = [word for setting in settings for word in ("--set", setting)]
+        return self.run_to_end(TRIREME, "plan", self.config, *words)
+
+    def test_a_plan_knows_the_functions_of_the_library(self):
+        code, out, err = self.plan("data.stages=normalise | map(slow)")
+        self.assertEqual(code, 0, err)
+        self.assertNotIn("not known", out)
+        code, out, err = self.plan("data.stages=normalise | map(quick)")
+        self.assertEqual(code, 2, out)
+        self.assertIn("function for the stage map 'quick' is not known; try: darker, "
+                      "negative, slow", err)
+        # A programme may register what no library has.
+        self.config.write_text(self.config.read_text().replace(f", library: {OWN_STAGE}", ""))
+        code, out, err = self.plan("data.stages=normalise | map(quick)")
+        self.assertEqual(code, 0, err)
+        self.assertIn("map(quick): this function is not known here", out)
+
     def most_memory(self, *settings, name):
         """Returns the report, and the most memory that all processes of the job had together."""
         run, report = self.folder / name, self.folder / f"{name}.json"

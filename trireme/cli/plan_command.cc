@@ -33,7 +33,7 @@ void add_plan(Command app) {
     const bool needs_torch =
         of_run.measure ||
         !config::text_of(of_run.source, table_of_config(), "model.library").empty();
-    if (!needs_torch) return show_plan(of_run, {});
+    if (!needs_torch) return show_plan(of_run, {}, {});
     std::vector<std::string> words = of_run.words();
     words.insert(words.begin(), "plan");
     become("trireme-worker", std::move(words));

@@ -139,12 +139,20 @@ std::vector<std::string> PlanArguments::words() const {
   return words;
 }
 
-int show_plan(const PlanArguments& arguments, const MeasureModel& measure) {
+int show_plan(const PlanArguments& arguments, const MeasureModel& measure,
+              const FindFunctions& find_functions) {
   ConfigSource source = arguments.source;
   if (arguments.ps)
     source.options.emplace_back("--ps", fmt::format("ps.servers={}", *arguments.ps));
   const Config config = load_config(source);
   const ResolvedStrategy strategy = check_with_workers(config, arguments.workers);
+  // Without a library, the programme that trains may register functions of its own.
+  std::vector<std::string> unknown;
+  const data::Stages own_stages = stages_with_functions(config);
+  if (find_functions && !config.library.empty())
+    find_functions(own_stages);
+  else
+    for (const data::Stage& stage : own_stages) unknown.push_back(stage.describe());
   const Dataset dataset = read_data(config);
   std::optional<PlanMeasures> measures;
   if (measure) measures = measure(config, strategy);
@@ -171,6 +179,7 @@ int show_plan(const PlanArguments& arguments, const MeasureModel& measure) {
     const auto [stages, test_stages] = data::stages_of(config.data);
     out["data_stages"] = data::to_json(stages);
     out["data_test_stages"] = data::to_json(test_stages);
+    out["unknown_functions"] = unknown;
     out["data_service"] = data::service_addresses(config.data.service);
     out["world_size"] = strategy.world_size;
     out["batch"] = strategy.batch.to_json();
@@ -197,6 +206,9 @@ int show_plan(const PlanArguments& arguments, const MeasureModel& measure) {
         "host unless comm.backend is nccl\n",
         config.trainer.device);
   fmt::print("{}", input_plan_of(config).describe());
+  for (const std::string& stage : unknown)
+    fmt::print("  {}: this function is not known here; a programme that registers it can train\n",
+               stage);
   if (const std::string service = describe_data_service(config); !service.empty())
     fmt::print("data service: {}\n", service);
   fmt::print("{}", dataset.about);

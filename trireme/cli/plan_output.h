@@ -2,6 +2,7 @@
 // programme without torch, and in one that can measure the model.
 #pragma once
 #include <trireme/cli/command_line.h>
+#include <trireme/data/pipeline/stage.h>
 #include <trireme/plan/engine_plan.h>
 #include <trireme/plan/memory_plan.h>
 #include <trireme/plan/partition.h>
@@ -36,7 +37,12 @@ struct PlanMeasures {
 };
 using MeasureModel = std::function<PlanMeasures(const Config&, const ResolvedStrategy&)>;
 
-// Plans, checks and prints. `measure` is empty if nothing is to be measured.
-int show_plan(const PlanArguments& arguments, const MeasureModel& measure);
+// Throws if one of the stages calls a function that is not registered.
+using FindFunctions = std::function<void(const data::Stages&)>;
+
+// Plans, checks and prints. `measure` is empty if nothing is to be measured, and `find_functions`
+// in a process that cannot open model.library.
+int show_plan(const PlanArguments& arguments, const MeasureModel& measure,
+              const FindFunctions& find_functions);
 
 }  // namespace trireme::cli

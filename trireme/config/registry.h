@@ -47,7 +47,9 @@ class Registry {
     if (const auto found = things_.find(name); found != things_.end()) return found->second;
     std::string known = word_.empty() ? "" : word_ + ", ";
     for (const auto& [other, thing] : things_) known += other + ", ";
-    refuse(kind_ + " '" + name + "' is not known", known + "or a name that is registered before");
+    refuse(kind_ + " '" + name + "' is not known",
+           known.empty() ? "the name of a " + kind_ + " that is registered before"
+                         : known + "or a name that is registered before");
   }
 
  private:

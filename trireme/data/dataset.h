@@ -58,6 +58,8 @@ struct Dataset {
   Json facts;
   // The targets are values, for which a loss such as mse is needed, and not classes.
   bool has_values = false;
+  // False: the records have no field for a target, and each sample is its own.
+  bool has_target = true;
   // The samples of the file that each part holds; none if the data has a test part of its own.
   plan::Split split;
   // What the kind has read. Only the kind's own sources (data/source_makers.h) look into it.

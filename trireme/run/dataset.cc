@@ -58,10 +58,13 @@ Dataset read_data(const Config& config) {
   require_one_length(config, data);
   if (data.has_values && config.loss == kDefaultLoss)
     throw Error(ErrorCode::invalid_argument, "config",
-                fmt::format("loss.name is {}, which is for classes, and the targets of this data "
-                            "set are values",
-                            config.loss),
-                "loss.name=mse, or data.target: a field of whole numbers");
+                fmt::format("loss.name is {}, which is for classes, and {}", config.loss,
+                            data.has_target ? "the targets of this data set are values"
+                                            : "the records of this data set have no field for a "
+                                              "target, so each sample is its own"),
+                data.has_target ? "loss.name=mse, or data.target: a field of whole numbers"
+                                : "data.target: a field of whole numbers, the stage "
+                                  "decode_record, or loss.name=mse to give samples back");
   return data;
 }
 

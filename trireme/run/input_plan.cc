@@ -9,7 +9,9 @@
 #include <trireme/data/data_kinds.h>
 #include <trireme/data/kinds/mixture_options.h>
 #include <trireme/data/kinds/record_set.h>
+#include <map>
 #include <string_view>
+#include <utility>
 
 namespace trireme {
 namespace {
@@ -87,6 +89,23 @@ InputPlan input_plan_of(const Config& config) {
                                     is_mixture ? fmt::format(" of weight {}", weights[i]) : "",
                                     line_of(sources[i].options)));
   return plan;
+}
+
+data::Stages stages_with_functions(const Config& config) {
+  std::vector<data::DataOptions> sets{config.data};
+  if (!config.data.sources.empty())
+    for (data::SourceOptions& source : data::sources_of(config.data))
+      sets.push_back(std::move(source.options));
+  std::map<std::string, data::Stage> found;
+  for (const data::DataOptions& options : sets) {
+    const auto parts = data::stages_of(options);
+    for (const data::Stages* const stages : {&parts.train, &parts.test})
+      for (const data::Stage& stage : *stages)
+        if (data::calls_function(stage)) found.emplace(stage.describe(), stage);
+  }
+  data::Stages all;
+  for (const auto& [text, stage] : found) all.push_back(stage);
+  return all;
 }
 
 }  // namespace trireme

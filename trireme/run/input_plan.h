@@ -1,6 +1,7 @@
 // The way of the samples from their files to the batches, as a configuration says it. No torch.
 #pragma once
 #include <trireme/base/json.h>
+#include <trireme/data/pipeline/stage.h>
 #include <trireme/run/config.h>
 #include <string>
 #include <vector>
@@ -24,5 +25,8 @@ struct InputPlan {
 
 // Throws Error(invalid_argument) as load_config() does for wrong stages and sources.
 InputPlan input_plan_of(const Config& config);
+
+// The stages of all data sets and parts that call functions of the user's own, each once.
+data::Stages stages_with_functions(const Config& config);
 
 }  // namespace trireme

@@ -1,5 +1,6 @@
 #include <trireme/cli/plan_output.h>
 #include <trireme/cli/worker/commands.h>
+#include <trireme/data/pipeline/functions.h>
 #include <trireme/run/measured_model.h>
 #include <memory>
 
@@ -22,7 +23,8 @@ void add_worker_plan(Command app) {
   Command command = app.subcommand("plan", "Print the plans of a configuration that it measures");
   arguments->add_to(command);
   command.action([arguments] {
-    return show_plan(*arguments, arguments->measure ? measures_of : MeasureModel());
+    return show_plan(*arguments, arguments->measure ? measures_of : MeasureModel(),
+                     [](const data::Stages& stages) { data::versions_of_functions(stages); });
   });
 }
 

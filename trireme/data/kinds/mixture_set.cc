@@ -193,6 +193,7 @@ void add_up(const std::vector<SourceOptions>& sources, const MixtureParts& parts
   data.input = parts.sets[0].input;
   data.has_tokens = parts.sets[0].has_tokens;
   data.has_values = parts.sets[0].has_values;
+  data.has_target = parts.sets[0].has_target;
   for (const Stage& stage : parts.stages.train)  // Mixed samples have probabilities of classes.
     if (stage.form->kind == StageKind::mix) data.has_values = false;
   data.class_names = parts.sets[0].class_names;

@@ -531,6 +531,7 @@ Dataset read_parts(const DataOptions& options, SharedReader train_part, SharedRe
   data.has_tokens = !fields.tokens.empty();
   data.class_names = train.class_names();
   data.has_values = has_values(train, fields, parts.train_stages);
+  data.has_target = !fields.target.empty() || !fields.tokens.empty() || fields.decoded;
   parts.tokens = fields.tokens;
   parts.target_has_length = target_has_length(train.fields(), fields);
   data.samples = std::move(parts);
