@@ -266,6 +266,24 @@ TEST(RenumberedSource, GivesTheNeighbourRandomNumbersOfItsOwn) {
   }
 }
 
+class ImagesInBlocks : public data::MadeImages {
+ public:
+  explicit ImagesInBlocks(Numbers blocks) : MadeImages(8, 2, 2), blocks_(std::move(blocks)) {}
+  Numbers blocks() const override { return blocks_; }
+
+ private:
+  const Numbers blocks_;
+};
+
+TEST(ZipReaders, HaveTheBlocksOfAllSourcesIfTheyAreEqual) {
+  const auto blocks_with = [](Numbers blocks) {
+    const auto images = std::make_shared<ImagesInBlocks>(std::move(blocks));
+    return data::zip_readers({{"a", images}, {"b", documents()}})->blocks();
+  };
+  EXPECT_EQ(blocks_with({3, 5}), (Numbers{3, 5}));
+  EXPECT_EQ(blocks_with({4, 4}), (Numbers{8}));
+}
+
 TEST(ZipReaders, PutsFieldsBesideEachOther) {
   const auto images = std::make_shared<data::MadeImages>(8, 2, 2);
   const auto zipped = data::zip_readers({{"a", images}, {"b", documents()}});

@@ -145,6 +145,7 @@ TEST(Cifar, ReadsBothKindsAsViews) {
   options.path = ten.path();
   const auto train = open_records(options);
   ASSERT_EQ(train->size(), 3);
+  EXPECT_EQ(train->blocks(), (std::vector<int64_t>{2, 1}));
   EXPECT_EQ(label_of(*train, 2), 4);
   const Record record = read_record(*train, 1);
   EXPECT_EQ(record.at("image").bytes[0], std::byte{2});

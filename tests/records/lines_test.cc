@@ -10,6 +10,7 @@ TEST(Lines, GivesEachLineOfAllFilesInOrder) {
   folder.write("a.txt", "first\r\nsecond\n");
   const auto reader = open_path(folder.path());
   ASSERT_EQ(reader->size(), 5);
+  EXPECT_EQ(reader->blocks(), (std::vector<int64_t>{2, 3}));
   EXPECT_EQ(text_of(*reader, 0, "text"), "first");
   EXPECT_EQ(text_of(*reader, 3, "text"), "");
   EXPECT_EQ(text_of(*reader, 4, "text"), "last without an end");

@@ -14,6 +14,7 @@ TEST(Tokens, GivesBlocksOfEachFileOfLlmc) {
   folder.write("b.bin", llmc_file(20240520, 7, tokens_from<uint16_t>(100, 7)));
   const auto reader = open_records(tokens(folder.path(), 3));
   ASSERT_EQ(reader->size(), 3 + 2);
+  EXPECT_EQ(reader->blocks(), (std::vector<int64_t>{3, 2}));
   EXPECT_EQ(tokens_of<uint16_t>(*reader, 0), (std::vector<uint16_t>{0, 1, 2, 3}));
   EXPECT_EQ(tokens_of<uint16_t>(*reader, 2), (std::vector<uint16_t>{6, 7, 8, 9}));
   EXPECT_EQ(tokens_of<uint16_t>(*reader, 3), (std::vector<uint16_t>{100, 101, 102, 103}));

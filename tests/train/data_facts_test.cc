@@ -120,6 +120,9 @@ TEST(DataFacts, TellAnotherOrder) {
       plan::LengthBatches{.content = "words", .batch = 4});
   EXPECT_NO_THROW(require_same_data(facts_of(blocks), facts_of(blocks)));
   EXPECT_THAT(refused(facts_of(blocks), facts_of(others)), HasSubstr("data.order is 2 blocks"));
+  // Earlier versions took several plain files for one block.
+  EXPECT_THAT(refused(facts_of(plan::OrderKind::blocks), facts_of(blocks)),
+              HasSubstr("now and was not in use"));
   EXPECT_THAT(refused(facts_of(blocks), facts_of(wider)),
               HasSubstr("data.window is 9 now and was 4096"));
   EXPECT_THAT(refused(facts_of(true), facts_of(mixed)),

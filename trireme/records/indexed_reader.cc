@@ -7,11 +7,9 @@
 namespace trireme::records {
 namespace {
 
-// The numbers of the entries of each file that is a block.
-std::vector<int64_t> blocks_of_entries(std::span<const Entry> entries, const Shards& shards) {
-  bool has_blocks = shards.is_remote();
-  for (size_t file = 0; file < shards.count(); ++file) has_blocks |= shards.is_packed(file);
-  if (!has_blocks) return {static_cast<int64_t>(entries.size())};
+// Each file is a block, wherever it is and whether it is packed or not, so that copies of a data
+// set have one order.
+std::vector<int64_t> blocks_of_entries(std::span<const Entry> entries) {
   std::vector<int64_t> blocks;
   for (size_t i = 0; i < entries.size();) {
     const size_t first = i;
@@ -34,7 +32,7 @@ IndexedReader::IndexedReader(std::shared_ptr<const Shards> shards,
     : shards_(std::move(shards)),
       index_(std::move(index)),
       fields_(std::move(fields)),
-      blocks_(blocks_of_entries(index_->entries(), *shards_)) {
+      blocks_(blocks_of_entries(index_->entries())) {
   for (size_t file = 0; file < shards_->count(); ++file)
     stamps_.push_back(shards_->is_remote() ? index_->files()[file].mtime_ns
                                            : time_of_file(shards_->path(file)));

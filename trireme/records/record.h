@@ -76,8 +76,8 @@ class Reader {
   virtual const std::vector<FieldSpec>& fields() const = 0;
   // A digest that differs if the records differ. It does not depend on the folder of the files.
   virtual const std::string& content() const = 0;
-  // The numbers of records in blocks that are best read as a whole and in order, such as
-  // compressed shards and row groups; one block, if each record costs the same in any order.
+  // The numbers of records in the blocks that data.shuffle=blocks puts into another order: files,
+  // row groups or record batches; one block, if the records are in no such parts.
   virtual std::vector<int64_t> blocks() const { return {size()}; }
   // What is known of a record without reading it.
   virtual std::optional<int64_t> label(int64_t) const { return std::nullopt; }

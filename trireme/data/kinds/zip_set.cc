@@ -44,13 +44,13 @@ class ZipReader : public records::Reader {
   }
   const std::vector<records::FieldSpec>& fields() const override { return fields_; }
   const std::string& content() const override { return content_; }
-  // Blocks of one source, if the others' records cost the same in any order.
+  // The blocks of the sources that have some, if they are equal.
   std::vector<int64_t> blocks() const override {
     std::vector<int64_t> found{size()};
     for (const auto& [name, reader] : readers_) {
       const std::vector<int64_t> blocks = reader->blocks();
       if (blocks.size() < 2) continue;
-      if (found.size() > 1) return {size()};
+      if (found.size() > 1 && found != blocks) return {size()};
       found = blocks;
     }
     return found;

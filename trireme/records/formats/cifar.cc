@@ -76,6 +76,7 @@ class CifarReader : public Reader {
   int64_t size() const override { return size_; }
   const std::vector<FieldSpec>& fields() const override { return fields_; }
   const std::string& content() const override { return content_; }
+  std::vector<int64_t> blocks() const override { return blocks_of_files(first_, size_); }
   std::vector<std::string> class_names() const override { return class_names_; }
   std::string place(int64_t index) const override {
     const auto [file, number] = find(index);

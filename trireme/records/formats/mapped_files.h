@@ -7,6 +7,8 @@
 #include <trireme/records/mapped_file.h>
 #include <trireme/records/open.h>
 #include <algorithm>
+#include <span>
+#include <vector>
 
 namespace trireme::records {
 
@@ -37,6 +39,16 @@ inline MappedFiles map_files(DataFiles files) {
           mapped.identities.back().name = mapped.files.names[file];
         });
   return mapped;
+}
+
+// The blocks of files whose first records have these numbers.
+inline std::vector<int64_t> blocks_of_files(std::span<const int64_t> first, int64_t size) {
+  std::vector<int64_t> blocks;
+  for (size_t file = 0; file < first.size(); ++file) {
+    const int64_t end = file + 1 < first.size() ? first[file + 1] : size;
+    if (end > first[file]) blocks.push_back(end - first[file]);
+  }
+  return blocks;
 }
 
 // Of the files when they were opened. Those of a server have no times, but numbers of their bytes.

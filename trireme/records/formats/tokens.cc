@@ -25,6 +25,7 @@ class TokensReader : public Reader {
     const Place at = find(index);
     return static_cast<int64_t>(at.bytes / files_[at.file].token_bytes);
   }
+  std::vector<int64_t> blocks() const override { return blocks_of_files(first_, size_); }
   std::string place(int64_t index) const override {
     const Place at = find(index);
     return fmt::format("{}, {} {} at byte {}", files_[at.file].path, word_, at.number, at.offset);
