@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <trireme/run/input_plan.h>
 #include <trireme/run/pipeline.h>
 #include <trireme/run/training.h>
 #include <algorithm>
@@ -113,6 +114,52 @@ TEST(PipelineValue, MakesSamplesOfRecordsByAFunction) {
   EXPECT_TRUE(batch.data.equal(rows.data.sum(1, true)));
 }
 
+TEST(PipelineValue, HasTheDigestOfItsInputPlan) {
+  const auto rows = [](const std::string& path) {
+    return Pipeline("csv", path).set("test_fraction", "0");
+  };
+  EXPECT_EQ(rows("a.csv").digest(),
+            input_plan_of(load_config({{},
+                                       {"data.name=csv", "data.test_fraction=0", "data.path=b.csv",
+                                        "model.name=mlp"}}))
+                .digest());
+  EXPECT_EQ(rows("a.csv").prefetch(3, 4).digest(), rows("b.csv").digest());
+  EXPECT_NE(rows("a.csv").shuffle("none").digest(), rows("a.csv").digest());
+  // Functions have other numbers each time.
+  const auto made = [&](const std::string& version) {
+    return rows("a.csv")
+        .filter([](const Example&) { return true; }, version)
+        .map([](Example one, const Draw&) { return one; });
+  };
+  EXPECT_NE(made("").describe(), made("").describe());
+  EXPECT_EQ(made("").digest(), made("").digest());
+  EXPECT_EQ(made("2").digest(), made("2").digest());
+  EXPECT_NE(made("2").digest(), made("").digest());
+  EXPECT_NE(made("2").digest(), made("3").digest());
+  EXPECT_NE(made("").digest(), made("").filter([](const Example&) { return true; }).digest());
+  EXPECT_EQ(Pipeline::mix({{1, made("2")}, {2, made("3")}}).digest(),
+            Pipeline::mix({{1, made("2")}, {2, made("3")}}).digest());
+}
+
+TEST(PipelineValue, HasVersionsOfFunctionsForACacheOnADisk) {
+  const Table table;
+  const std::string folder = fs::path(table.path()).parent_path() / "caches";
+  const Pipeline rows =
+      Pipeline("csv", table.path()).set("test_fraction", "0").set("cache_dir", folder);
+  const auto twice = [](Example one, const Draw&) {
+    one.data = one.data.mul(2);
+    return one;
+  };
+  const auto all = [](const Example&) { return true; };
+  const std::string message = message_of(ErrorCode::invalid_argument, [&] {
+    static_cast<void>(rows.map(twice).cache("disk").open());
+  });
+  EXPECT_NE(message.find("has no version"), std::string::npos) << message;
+  const auto kept = rows.map(twice, "1").filter(all, "1").cache("disk").open();
+  for (int time = 0; time < 2; ++time) EXPECT_EQ(kept.train->get(3).data[0].item<float>(), 6.0F);
+  EXPECT_EQ(kept.train->cache_use()->hits, 1);
+}
+
 // A CIFAR file of 12 images.
 std::string write_images(const fs::path& folder) {
   std::ofstream file(folder / "images.bin", std::ios::binary);
@@ -184,6 +231,17 @@ TEST(PipelineValue, ZipsAndMixesOthers) {
   Loader loader(mixed.train, mixed.options);
   const std::vector<int64_t> indices = loader.next().indices;
   EXPECT_EQ(std::ranges::count_if(indices, [](int64_t index) { return index < 30; }), 30);
+
+  const std::string later = fs::path(table.path()).parent_path() / "later.csv";
+  std::ofstream others(later);
+  others << "x,z,label\n";
+  for (int i = 0; i < 30; ++i) others << 1000 + i << ",0," << i % 3 << "\n";
+  others.close();
+  const Pipeline interleaved =
+      Pipeline::mix({{1, rows}, {1, Pipeline("csv", later).set("test_fraction", "0")}});
+  const auto in_turn = interleaved.shuffle("none").batch(6).open();
+  EXPECT_EQ(first_numbers(Loader(in_turn.train, in_turn.options).next()),
+            (std::vector<int64_t>{0, 1000, 1, 1001, 2, 1002}));
 
   const std::string names = fs::path(table.path()).parent_path() / "more.csv";
   std::ofstream out(names);

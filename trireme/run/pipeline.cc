@@ -6,7 +6,6 @@
 #include <fmt/ranges.h>
 
 #include <trireme/base/error.h>
-#include <trireme/base/hash.h>
 #include <trireme/base/json.h>
 #include <trireme/base/log.h>
 #include <trireme/comm/dtype.h>
@@ -16,9 +15,11 @@
 #include <trireme/run/cache_choice.h>
 #include <trireme/run/data_service.h>
 #include <trireme/run/dataset.h>
+#include <trireme/run/input_plan.h>
 #include <trireme/train/generation.h>
 #include <array>
 #include <atomic>
+#include <set>
 
 namespace trireme {
 namespace {
@@ -27,9 +28,31 @@ namespace {
 constexpr std::array<std::string_view, 5> kKeysOfBatches{"batch", "shuffle", "window", "threads",
                                                          "prefetch"};
 
+constexpr std::string_view kFunction = "pipeline function ";
+
 std::string next_function_name() {
   static std::atomic<int> made{0};
-  return fmt::format("pipeline function {}", ++made);
+  return fmt::format("{}{}", kFunction, ++made);
+}
+
+// Replaces the numbers of functions in a text, which are those of the process, by their places in
+// the pipeline. `places` has those that were found before.
+void number_by_place(std::string& text, std::map<std::string, std::string>& places) {
+  for (size_t at = text.find(kFunction); at != std::string::npos; at = text.find(kFunction, at)) {
+    const size_t end = text.find_first_not_of("0123456789", at + kFunction.size());
+    const std::string name = text.substr(at, end - at);
+    const std::string place = fmt::format("function {}", places.size() + 1);
+    const std::string& known = places.try_emplace(name, place).first->second;
+    text.replace(at, name.size(), known);
+    at += known.size();
+  }
+}
+
+// The rules of a configuration ask for a model that takes the samples.
+Config config_of(std::vector<std::string> settings, const data::DataKind& kind, uint64_t seed) {
+  settings.push_back(fmt::format("train.seed={}", seed));
+  if (kind.has_tokens) settings.emplace_back("model.name=gpt");
+  return load_config({{}, settings});
 }
 
 Json entry_of(const std::map<std::string, std::string>& values) {
@@ -91,19 +114,19 @@ Pipeline Pipeline::decode_record(const std::vector<int64_t>& shape, DecodeFuncti
   register_decode(name, std::move(function), version);
   return then_with("decode_record", fmt::format("{}, {}", name, fmt::join(shape, ":")));
 }
-Pipeline Pipeline::map(MapFunction function) const {
+Pipeline Pipeline::map(MapFunction function, const std::string& version) const {
   const std::string name = next_function_name();
-  register_map(name, std::move(function));
+  register_map(name, std::move(function), version);
   return then_with("map", name);
 }
-Pipeline Pipeline::random_map(MapFunction function) const {
+Pipeline Pipeline::random_map(MapFunction function, const std::string& version) const {
   const std::string name = next_function_name();
-  register_map(name, std::move(function));
+  register_map(name, std::move(function), version);
   return then_with("random_map", name);
 }
-Pipeline Pipeline::filter(FilterFunction function) const {
+Pipeline Pipeline::filter(FilterFunction function, const std::string& version) const {
   const std::string name = next_function_name();
-  register_filter(name, std::move(function));
+  register_filter(name, std::move(function), version);
   return then_with("filter", name);
 }
 
@@ -143,15 +166,27 @@ std::vector<std::string> Pipeline::settings() const {
 }
 
 std::string Pipeline::describe() const { return fmt::format("{}", fmt::join(settings(), "\n")); }
-std::string Pipeline::digest() const { return sha256_hex(describe()); }
+
+std::string Pipeline::digest() const {
+  const Config config = config_of(settings(), *data::find_kind(values_.at("name")), 0);
+  InputPlan plan = input_plan_of(config);
+  std::map<std::string, std::string> places;
+  for (std::string& set : plan.sets) number_by_place(set, places);
+  std::set<std::string> versions;
+  for (const data::Stage& stage : stages_with_functions(config)) {
+    const data::FunctionVersions version = data::versions_of_functions({stage});
+    std::string function = stage.word("function");
+    number_by_place(function, places);
+    if (version.without_version.empty())
+      versions.insert(fmt::format("{}({}): {}", stage.form->name, function, version.text));
+  }
+  plan.sets.insert(plan.sets.end(), versions.begin(), versions.end());
+  return plan.digest();
+}
 
 Pipeline::Opened Pipeline::open(uint64_t seed) const {
-  std::vector<std::string> settings = this->settings();
-  settings.push_back(fmt::format("train.seed={}", seed));
   const auto kind = data::find_kind(values_.at("name"));
-  // The rules of a configuration ask for a model that takes the samples.
-  if (kind->has_tokens) settings.emplace_back("model.name=gpt");
-  Config config = load_config({{}, settings});
+  Config config = config_of(settings(), *kind, seed);
   if (const std::string line = place_cache(config); !line.empty()) log_info("{}", line);
   const data::Dataset data = kind->read(config.data);
   use_data_service(config);

@@ -29,20 +29,22 @@ class Pipeline {
   Pipeline(std::string_view name, std::string_view path);
   // Record i has the fields of record i of each entry.
   static Pipeline zip(const std::vector<Pipeline>& entries);
-  // Samples of several pipelines in shares of these weights. Each has its own stages.
+  // Samples of several pipelines in shares of these weights. Each has its own stages. Equal
+  // weights and shuffle("none") interleave them: each round has the next sample of each pipeline.
   static Pipeline mix(const std::vector<std::pair<double, Pipeline>>& sources);
 
   // Further stages, as data.stages has them: "random_crop(32, padding=4) | flip". Throws
   // Error(invalid_argument) naming a stage or a value that is wrong.
   Pipeline then(std::string_view stages) const;
   // Functions of the programme as stages, without a name. The ranks of a job must make their
-  // pipelines in the same order. decode_record() needs set("classes", ...) and the shape of the
-  // data that its function gives; a cache on a disk needs the function's version.
+  // pipelines in the same order, and so must later jobs that use the same cache("disk").
+  // `version` is that of register_map(): a cache on a disk behind the function needs it.
+  // decode_record() needs set("classes", ...) and the shape of the data that its function gives.
   Pipeline decode_record(const std::vector<int64_t>& shape, DecodeFunction function,
                          const std::string& version = "") const;
-  Pipeline map(MapFunction function) const;
-  Pipeline random_map(MapFunction function) const;
-  Pipeline filter(FilterFunction function) const;
+  Pipeline map(MapFunction function, const std::string& version = "") const;
+  Pipeline random_map(MapFunction function, const std::string& version = "") const;
+  Pipeline filter(FilterFunction function, const std::string& version = "") const;
   Pipeline cache(std::string_view place = "memory") const;
   Pipeline take(int64_t samples) const;
   Pipeline repeat(int64_t times) const;
@@ -61,7 +63,10 @@ class Pipeline {
   std::vector<std::string> settings() const;
   // One setting in each line.
   std::string describe() const;
-  // SHA-256 of describe(): pipelines with the same text have the same one.
+  // That of the input plan (run/input_plan.h): equal for pipelines that give the same samples of
+  // the same files in the same order, whatever their paths, threads and caches are. A function
+  // counts by its place and its version, because nothing knows what it does. Throws as open() does
+  // for wrong settings, and reads no file.
   std::string digest() const;
 
   struct Opened {
