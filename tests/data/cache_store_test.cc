@@ -117,6 +117,15 @@ TEST(InputMemory, BatchesHaveWhatCachesLeave) {
   EXPECT_GT(memory_of_batches(-1, int64_t{1} << 60), 0);
 }
 
+TEST(InputMemory, UnpackedFilesHaveHalfOfTheBatches) {
+  EXPECT_EQ(memory_of_kept_blocks(1000, 700), 150);
+  EXPECT_GT(memory_of_kept_blocks(-1, 0), 0);
+  EXPECT_EQ(memory_of_block(-1), int64_t{1} << 30);
+  EXPECT_EQ(memory_of_block(0), 64 * kMegabyte);
+  EXPECT_EQ(memory_of_block(1000 * kMegabyte), 500 * kMegabyte);
+  EXPECT_EQ(memory_of_block(int64_t{1} << 40), int64_t{1} << 39);
+}
+
 TEST(InputMemory, AnImageHasAQuarterOfWhatIsAskedForWithinBounds) {
   EXPECT_EQ(memory_of_image(-1), int64_t{1} << 30);
   EXPECT_EQ(memory_of_image(0), 64 * kMegabyte);

@@ -1,12 +1,14 @@
 """A stage that is slow: it is named, and what the tuner does about it stays within
 data.memory_bytes, measured from outside."""
 
+import io
 import json
 import random
+import tarfile
 import time
 import unittest
 
-from support import BIN, TRIREME, SystemTest, own_bytes, processes_that_mention
+from support import BIN, TRIREME, SystemTest, own_bytes, png, processes_that_mention
 
 OWN_STAGE = BIN.parent / "lib" / "own_stage.so"
 
@@ -66,8 +68,7 @@ train: {{evaluate_every: 0}}
     def most_memory(self, *settings, name):
         """Returns the report, and the most memory that all processes of the job had together."""
         run, report = self.folder / name, self.folder / f"{name}.json"
-        words = [word for setting in ("data.stages=resize(96:96) | normalise | map(slow)",
-                                      f"run.dir={run}", *settings) for word in ("--set", setting)]
+        words = [word for setting in (f"run.dir={run}", *settings) for word in ("--set", setting)]
         job = self.start(TRIREME, "train", self.config, "--quiet", "--workers", "2", "--report",
                          report, *words)
         most, deadline = 0, time.monotonic() + 120
@@ -83,12 +84,32 @@ train: {{evaluate_every: 0}}
         """A rank's share of a batch has 7 MB. Without the budget 4 threads of each rank and 8
         batches ahead would have 170 MB."""
         budget, batch = 72_000_000, 64 * 3 * 96 * 96 * 4
-        _, without = self.most_memory("data.threads=0", "train.steps=6", name="without")
-        report, tuned = self.most_memory(f"data.memory_bytes={budget}", "train.steps=60",
+        stages = "data.stages=resize(96:96) | normalise | map(slow)"
+        _, without = self.most_memory(stages, "data.threads=0", "train.steps=6", name="without")
+        report, tuned = self.most_memory(stages, f"data.memory_bytes={budget}", "train.steps=60",
                                          name="tuned")
         self.assertEqual(report["input"]["tuned"]["reason"], "memory", report["input"])
         self.assertGreater(tuned - without, 2 * batch)
         self.assertLess(tuned - without, 1.25 * budget)
+
+    def test_packed_files_stay_within_their_memory(self):
+        """Six shards of 18 MB, which two workers would keep as a whole otherwise."""
+        numbers, shards = random.Random(6), self.folder / "shards"
+        shards.mkdir()
+        images = [png(numbers.randbytes(64 * 64 * 3), 64, 64) for _ in range(32)]
+        for shard in range(6):
+            with tarfile.open(shards / f"{shard}.tar.gz", "w:gz", compresslevel=1) as tar:
+                for i in range(1400):
+                    for name, content in ("png", images[i % 32]), ("cls", str(i % 10).encode()):
+                        member = tarfile.TarInfo(f"{i:04}.{name}")
+                        member.size = len(content)
+                        tar.addfile(member, io.BytesIO(content))
+        words = ["data.name=webdataset", f"data.path={shards}", "data.stages=decode | normalise",
+                 "data.shuffle=blocks", "data.window=128", "data.threads=1", "data.prefetch=1",
+                 "train.steps=65"]
+        _, all_kept = self.most_memory(*words, "data.memory_bytes=1GB", name="all")
+        _, few_kept = self.most_memory(*words, "data.memory_bytes=64MB", name="few")
+        self.assertGreater(all_kept - few_kept, 64_000_000)
 
 
 if __name__ == "__main__":

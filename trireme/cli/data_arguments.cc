@@ -62,7 +62,7 @@ void DataArguments::add_to(Command command) {
                  "(default 5)");
   command.option("--memory", memory,
                  "The limit for a record, and for a file or row group that is unpacked (default "
-                 "1GiB)");
+                 "1GiB, or what data.memory_bytes of the configuration allows)");
   command.option("--max-ratio", max_ratio,
                  "The most bytes that a compressed byte may become, of data or of its index "
                  "(default 250)");
@@ -86,7 +86,9 @@ std::vector<OpenedPart> DataArguments::parts(bool make_index_anew) const {
 
 records::OpenOptions DataArguments::completed(records::OpenOptions options,
                                               bool make_index_anew) const {
-  options.memory_bytes = parse_bytes(memory);
+  if (!memory.empty()) options.memory_bytes = parse_bytes(memory);
+  options.remedy_of_memory = "a larger --memory";
+  options.blocks = nullptr;  // A reader has the memory that the option gives.
   if (max_ratio) options.max_ratio = *max_ratio;
   options.index_dir = open.index_dir;
   options.make_index_anew = make_index_anew;

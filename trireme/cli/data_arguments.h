@@ -22,7 +22,7 @@ struct OpenedPart {
 struct DataArguments {
   records::OpenOptions open;
   std::vector<std::string> set;
-  std::string memory = "1GiB", download_bytes, download_timeout;
+  std::string memory, download_bytes, download_timeout;
   std::optional<int> separator, download_tries, max_ratio;
   bool no_header = false, json = false;
   int64_t count = 5, from = 0;

@@ -106,8 +106,9 @@ config::Rows rows_of(const DataOptions*) {
                     .agreed = false}),
        config::row(&O::memory_bytes,
                    {.name = "data.memory_bytes",
-                    .meaning = "The most memory of a host for its input: batches that are ready "
-                               "and the stage cache; auto: a quarter of the memory that is free.",
+                    .meaning = "The most memory of a host for its input: batches that are ready, "
+                               "the stage cache, and unpacked files and row groups that are "
+                               "kept; auto: a quarter of the memory that is free.",
                     .range = config::at_least(0),
                     .automatic = -1,
                     .agreed = false,

@@ -1,8 +1,14 @@
 #include <trireme/data/input_memory.h>
 #include <trireme/net/shared_memory.h>
+#include <trireme/records/open.h>
 #include <algorithm>
 
 namespace trireme::data {
+namespace {
+
+constexpr int64_t kLeastOfOne = int64_t{64} << 20;  // Of an image or a block.
+
+}  // namespace
 
 int64_t input_memory(int64_t asked) {
   return asked >= 0 ? asked : net::available_memory_bytes() / 4;
@@ -15,9 +21,16 @@ int64_t memory_of_batches(int64_t asked, int64_t caches) {
   return std::max(input - caches, asked >= 0 ? 0 : input / 4);
 }
 
+int64_t memory_of_kept_blocks(int64_t asked, int64_t caches) {
+  return memory_of_batches(asked, caches) / 2;
+}
+
+int64_t memory_of_block(int64_t asked) {
+  return asked < 0 ? records::kUsualMemory : std::max(asked / 2, kLeastOfOne);
+}
+
 int64_t memory_of_image(int64_t asked) {
-  constexpr int64_t kLeastOfImage = int64_t{64} << 20;
-  return asked < 0 ? kMostOfImage : std::clamp(asked / 4, kLeastOfImage, kMostOfImage);
+  return asked < 0 ? kMostOfImage : std::clamp(asked / 4, kLeastOfOne, kMostOfImage);
 }
 
 }  // namespace trireme::data

@@ -12,6 +12,11 @@ int64_t memory_of_caches(int64_t input);
 // The part for batches beside caches of so many bytes. If caches were given more than their part,
 // a quarter of what is usual is left to batches; but what was asked for is never exceeded.
 int64_t memory_of_batches(int64_t asked, int64_t caches);
+// The part of the batches' memory that goes to unpacked files and row groups, if there are any.
+int64_t memory_of_kept_blocks(int64_t asked, int64_t caches);
+// The most bytes of one of these, and of one record. It is pure: half of what was asked for, but
+// at least 64 MiB; -1: 1 GiB.
+int64_t memory_of_block(int64_t asked);
 // The most bytes of one decoded image. It is pure: `asked` decides, and not the memory that is
 // free. A quarter of what was asked for, but at least 64 MiB and at most 1 GiB; -1: 1 GiB.
 inline constexpr int64_t kMostOfImage = int64_t{1} << 30;

@@ -9,6 +9,7 @@
 #include <trireme/base/error.h>
 #include <trireme/base/hash.h>
 #include <trireme/data/announcements.h>
+#include <trireme/data/block_share.h>
 #include <trireme/data/input_memory.h>
 #include <trireme/data/load_meter.h>
 #include <trireme/data/prefetch.h>
@@ -200,6 +201,12 @@ data::LoaderSetting first_setting(const LoaderOptions& options) {
   return setting;
 }
 
+// The limit of a cache in memory; 0: there is none.
+int64_t bytes_of_cache(const Source& source) {
+  const auto cache = source.cache_use();
+  return cache && cache->place == "memory" ? cache->limit : 0;
+}
+
 data::Tuner tuner_of(const Source& source, const LoaderOptions& options) {
   data::TunerLimits limits;
   const bool has_threads = options.threads != 0;
@@ -208,10 +215,8 @@ data::Tuner tuner_of(const Source& source, const LoaderOptions& options) {
   if (limits.threads_may_change || limits.ahead_may_change) {
     limits.cores = static_cast<double>(usable_cores()) / options.loaders_of_host;
     limits.compute_threads = options.compute_threads;
-    const auto cache = source.cache_use();
     limits.memory_bytes =
-        data::memory_of_batches(options.memory_bytes,
-                                cache && cache->place == "memory" ? cache->limit : 0) /
+        data::memory_beside_blocks(options.memory_bytes, bytes_of_cache(source)) /
         options.loaders_of_host;
   }
   return {first_setting(options), limits};
@@ -228,6 +233,9 @@ struct Loader::Impl {
         plan(plan_options(*source, options)),
         announcements(std::make_shared<data::Announcements>(source)),
         tuner(tuner_of(*source, options)) {
+    if (data::process_has_blocks())
+      blocks.emplace(data::memory_of_kept_blocks(options.memory_bytes, bytes_of_cache(*source)),
+                     options.loaders_of_host);
     if (options.threads != 0)
       prefetch = std::make_unique<data::Prefetch>(tuner.setting().threads, rank, world_size);
   }
@@ -377,6 +385,8 @@ struct Loader::Impl {
   data::Tuner tuner;
   data::LoadMeter meter;
   std::optional<std::chrono::steady_clock::time_point> got_last;
+  // Its share of the memory for blocks of records, if a reader has any.
+  std::optional<data::BlockShare> blocks;
   std::unique_ptr<data::Prefetch> prefetch;  // Empty with threads = 0.
 };
 

@@ -35,8 +35,8 @@ struct LoaderOptions {
   // The loaders of this host that divide its cores and memory, each for one replica.
   int loaders_of_host = 1;
   int compute_threads = 0;  // The threads of the replica that compute beside the loader's.
-  // Tuning keeps the batches of all loaders of the host in so many bytes; -1: a quarter of the
-  // memory that is free.
+  // Tuning keeps the batches of all loaders of the host in so many bytes, of which caches in
+  // memory and unpacked files have their parts; -1: a quarter of the memory that is free.
   int64_t memory_bytes = -1;
   // Floating-point data and targets are converted to this type.
   at::ScalarType dtype = at::kFloat;

@@ -1,5 +1,6 @@
 // Opens a data set by the name of its format and the path of its files.
 #pragma once
+#include <trireme/records/block_memory.h>
 #include <trireme/records/record.h>
 #include <trireme/records/remote/fetch.h>
 #include <trireme/records/unpack.h>
@@ -22,6 +23,9 @@ struct ColumnChoice {
   std::vector<std::string> columns;
   std::string label;
 };
+
+// The limit for one record, and for one unpacked file or row group, where none is given.
+inline constexpr int64_t kUsualMemory = int64_t{1} << 30;
 
 struct OpenOptions {
   std::string format;  // A name of formats(); empty: by the names of the files.
@@ -74,12 +78,22 @@ struct OpenOptions {
     return found == option_names.end() ? std::string(option) : found->second;
   }
   DownloadOptions download;  // For addresses.
-  // The limit for one record, and for one unpacked file. Sizes that a header claims are compared
-  // with it before memory is allocated.
-  int64_t memory_bytes = int64_t{1} << 30;
+  // The limit for one record, and for one unpacked file or row group. Sizes that a header claims
+  // are compared with it before memory is allocated.
+  int64_t memory_bytes = kUsualMemory;
+  std::string remedy_of_memory =
+      "a larger memory_bytes";  // The remedy in errors about that limit.
+  // The memory of the unpacked files and row groups that are kept for later records; null: so many
+  // bytes as memory_bytes for this reader alone.
+  std::shared_ptr<BlockMemory> blocks = {};
+  std::shared_ptr<BlockMemory> memory_of_blocks() const {
+    return blocks ? blocks : std::make_shared<BlockMemory>(memory_bytes);
+  }
   // The most bytes that a compressed byte may become, in files of more than 16 MiB.
   int64_t max_ratio = 250;
-  UnpackLimits unpack_limits() const { return {memory_bytes, max_ratio, name_of("max_ratio")}; }
+  UnpackLimits unpack_limits() const {
+    return {memory_bytes, max_ratio, name_of("max_ratio"), remedy_of_memory};
+  }
 };
 
 struct Format {

@@ -13,15 +13,17 @@ constexpr uint64_t kWindow = 1 << 20;
 
 }  // namespace
 
-Scanner::Scanner(std::shared_ptr<const DataFile> file, int64_t memory_bytes)
+Scanner::Scanner(std::shared_ptr<const DataFile> file, const UnpackLimits& limits)
     : file_(std::move(file)),
       size_(file_->size()),
-      memory_bytes_(static_cast<uint64_t>(memory_bytes)) {}
+      memory_bytes_(static_cast<uint64_t>(limits.memory_bytes)),
+      remedy_of_memory_(limits.remedy_of_memory) {}
 
-Scanner::Scanner(std::shared_ptr<const Block> block, int64_t memory_bytes)
+Scanner::Scanner(std::shared_ptr<const Block> block, const UnpackLimits& limits)
     : block_(std::move(block)),
       size_(block_->bytes().size()),
-      memory_bytes_(static_cast<uint64_t>(memory_bytes)),
+      memory_bytes_(static_cast<uint64_t>(limits.memory_bytes)),
+      remedy_of_memory_(limits.remedy_of_memory),
       window_(block_->bytes()) {}
 
 void Scanner::fill(uint64_t offset, uint64_t bytes) {
@@ -44,7 +46,7 @@ std::span<const std::byte> Scanner::at(uint64_t offset, uint64_t bytes) {
     throw Damage(fmt::format("it has {}, more than the {} of memory for a record",
                              format_bytes(static_cast<int64_t>(bytes)),
                              format_bytes(static_cast<int64_t>(memory_bytes_))),
-                 "more memory for a record", ErrorCode::invalid_argument);
+                 remedy_of_memory_, ErrorCode::invalid_argument);
   fill(offset, bytes);
   return window_.subspan(offset - window_at_, bytes);
 }
@@ -63,7 +65,7 @@ std::string_view Scanner::line(uint64_t offset) {
     if (searched >= memory_bytes_)
       throw Damage(fmt::format("the line at byte {} has more than the {} of memory for a record",
                                offset, format_bytes(static_cast<int64_t>(memory_bytes_))),
-                   "more memory for a record", ErrorCode::invalid_argument);
+                   remedy_of_memory_, ErrorCode::invalid_argument);
     wanted = std::min(std::max<uint64_t>(2 * bytes.size(), there.size() + 1), memory_bytes_);
   }
 }

@@ -3,6 +3,7 @@
 #include <trireme/records/data_file.h>
 #include <trireme/records/unpack.h>
 #include <memory>
+#include <string>
 #include <vector>
 
 namespace trireme::records {
@@ -10,12 +11,13 @@ namespace trireme::records {
 // Views are valid until the next call. One thread.
 class Scanner {
  public:
-  // A record of more than `memory_bytes` is refused before memory is allocated for it.
-  Scanner(std::shared_ptr<const DataFile> file, int64_t memory_bytes);
-  Scanner(std::shared_ptr<const Block> block, int64_t memory_bytes);
+  // A record of more than the memory in `limits` is refused before memory is allocated for it.
+  Scanner(std::shared_ptr<const DataFile> file, const UnpackLimits& limits);
+  Scanner(std::shared_ptr<const Block> block, const UnpackLimits& limits);
 
   uint64_t size() const { return size_; }
   uint64_t memory_bytes() const { return memory_bytes_; }
+  const std::string& remedy_of_memory() const { return remedy_of_memory_; }
   // Throws Damage if the file ends before, or if there is not so much memory.
   std::span<const std::byte> at(uint64_t offset, uint64_t bytes);
   // The line that begins at `offset`, with its '\n' unless the file ends without one. Throws
@@ -28,6 +30,7 @@ class Scanner {
   std::shared_ptr<const DataFile> file_;
   std::shared_ptr<const Block> block_;
   uint64_t size_, memory_bytes_;
+  std::string remedy_of_memory_;
   std::vector<std::byte> buffer_;
   std::span<const std::byte> window_;
   uint64_t window_at_ = 0;

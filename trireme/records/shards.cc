@@ -22,23 +22,26 @@ void require_memory(uint64_t bytes, const UnpackLimits& limits) {
     throw Damage(
         fmt::format("it has {}, more than the {} of memory for a record",
                     format_bytes(static_cast<int64_t>(bytes)), format_bytes(limits.memory_bytes)),
-        "more memory for a record", ErrorCode::invalid_argument);
+        limits.remedy_of_memory, ErrorCode::invalid_argument);
 }
 
 }  // namespace
 
-Shards::Shards(DataFiles files, UnpackLimits limits, bool may_be_packed)
+Shards::Shards(DataFiles files, UnpackLimits limits, std::shared_ptr<BlockMemory> blocks,
+               bool may_be_packed)
     : files_(std::move(files)),
       limits_(std::move(limits)),
       packings_(files_.names.size(), Packing::none),
       open_(files_.names.size()),
-      blocks_(limits_.memory_bytes) {
+      blocks_(std::move(blocks)) {
   if (!may_be_packed) return;
   for (size_t file = 0; file < count() && is_remote(); ++file)
     packings_[file] = packing_of_name(name(file));
   for (size_t file = 0; file < count() && !is_remote(); ++file)
     with_place([&] { return path(file).string(); },
                [&] { packings_[file] = packing_of(DataFile(path(file))); });
+  if (std::ranges::any_of(packings_, [](Packing each) { return each != Packing::none; }))
+    blocks_.expect_blocks();
 }
 
 std::vector<FileIdentity> Shards::identities() const {
@@ -116,8 +119,8 @@ Shards::SharedBlock Shards::block(size_t file) const {
 }
 
 Scanner Shards::scanner(size_t file) const {
-  if (is_packed(file)) return {block(file), limits_.memory_bytes};
-  return {open(file), limits_.memory_bytes};
+  if (is_packed(file)) return {block(file), limits_};
+  return {open(file), limits_};
 }
 
 std::span<const std::byte> Shards::read(size_t file, uint64_t offset, uint64_t bytes,

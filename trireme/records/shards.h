@@ -21,7 +21,9 @@ class Shards {
  public:
   // Only formats that may be compressed look for a packing. Throws Error naming a file that cannot
   // be opened.
-  Shards(DataFiles files, UnpackLimits limits, bool may_be_packed = true);
+  // Unpacked files share the memory `blocks`.
+  Shards(DataFiles files, UnpackLimits limits, std::shared_ptr<BlockMemory> blocks,
+         bool may_be_packed = true);
 
   size_t count() const { return files_.names.size(); }
   const DataFiles& files() const { return files_; }

@@ -42,7 +42,7 @@ void check_growth(uint64_t packed, uint64_t unpacked, const UnpackLimits& limits
   if (unpacked > static_cast<uint64_t>(limits.memory_bytes))
     throw Damage(fmt::format("it unpacks to more than {}, {}", format_bytes(limits.memory_bytes),
                              limits.memory_means),
-                 limits.remedy_of_memory, ErrorCode::invalid_argument);
+                 limits.remedy_of_memory + ", or smaller files", ErrorCode::invalid_argument);
   if (limits.exceeds_ratio(packed, unpacked))
     throw Damage(fmt::format("{} compressed bytes become {} and more, over {} times as many",
                              packed, unpacked, limits.max_ratio),
@@ -135,8 +135,8 @@ UnpackLimits UnpackLimits::of_whole_file(int64_t max_ratio, std::string ratio_na
   return {.memory_bytes = net::available_memory_bytes(),
           .max_ratio = max_ratio,
           .ratio_name = std::move(ratio_name),
-          .memory_means = "the memory that is free",
-          .remedy_of_memory = "a smaller file, or a host with more memory"};
+          .remedy_of_memory = "a host with more memory",
+          .memory_means = "the memory that is free"};
 }
 
 void Block::Free::operator()(std::byte* memory) const { std::free(memory); }

@@ -18,8 +18,9 @@ struct UnpackLimits {
   int64_t max_ratio = 250;
   // The name of max_ratio in messages; empty: it is no option.
   std::string ratio_name = "max_ratio";
+  // The remedy for too little of memory_bytes, and what that is.
+  std::string remedy_of_memory = "a larger memory_bytes";
   std::string memory_means = "the memory for a block";
-  std::string remedy_of_memory = "more memory for a block, or smaller shards";
 
   // The limits for a file whose content is in memory as a whole: the ratio, and the memory that is
   // free now.

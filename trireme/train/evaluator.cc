@@ -8,7 +8,7 @@
 #include <trireme/base/unix_time.h>
 #include <trireme/checkpoint/step_name.h>
 #include <trireme/comm/dtype.h>
-#include <trireme/data/input_memory.h>
+#include <trireme/data/block_share.h>
 #include <trireme/membership/roles.h>
 #include <trireme/tensor/autocast.h>
 #include <trireme/train/evaluator.h>
@@ -142,7 +142,7 @@ EvaluationReads Evaluator::reads() const {
           to_torch(options_.dtype),
           {.threads = options_.loader_threads < 0 ? 1 : options_.loader_threads,
            .batches = std::max(1, options_.prefetch),
-           .memory_bytes = data::memory_of_batches(options_.input_bytes, cached)}};
+           .memory_bytes = data::memory_beside_blocks(options_.input_bytes, cached)}};
 }
 
 void Evaluator::read_model(const fs::path& taken) {

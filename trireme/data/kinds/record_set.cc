@@ -3,6 +3,7 @@
 #include <trireme/base/error.h>
 #include <trireme/base/error_parts.h>
 #include <trireme/base/hash.h>
+#include <trireme/data/block_share.h>
 #include <trireme/data/input_memory.h>
 #include <trireme/data/kinds/class_counter.h>
 #include <trireme/data/kinds/idx_set.h>
@@ -52,6 +53,10 @@ records::OpenOptions open_options(const DataOptions& options, const std::string&
   open.keeps_damaged = skips_bad_records(options);
   open.remedy_of_damage = "data.on_bad_record=skip";
   open.max_ratio = options.max_ratio;
+  open.memory_bytes = memory_of_block(options.memory_bytes);
+  open.remedy_of_memory = "a larger data.memory_bytes, of which a file or record may take half";
+  open.blocks = blocks_of_process(memory_of_kept_blocks(
+      options.memory_bytes, keeps_in_memory(options) ? most_in_memory(options) : 0));
   open.option_names.emplace("max_ratio", "data.max_ratio");
   open.download = {.folder = options.download_dir,
                    .bytes = options.download_bytes,

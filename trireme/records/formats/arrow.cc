@@ -21,7 +21,8 @@ class ArrowReader : public Reader {
         content_(content_of(format.name,
                             {{"columns", set_.choice().columns}, {"label", set_.choice().label}},
                             set_.identities())),
-        groups_(options.memory_bytes) {
+        groups_(options.memory_of_blocks()) {
+    groups_.expect_blocks();
     if (set_.groups().empty())
       throw Error(ErrorCode::invalid_argument, "data",
                   fmt::format("'{}' has no row", shown_path(options.path)), "files with rows");
@@ -33,7 +34,7 @@ class ArrowReader : public Reader {
       dimensions_ += field.encoded ? 0 : field.shape ? field.shape->size() : kMostDimensions;
     }
     labels_ = set_.labels(options);
-    fits_ = set_.fits_into_memory();
+    stated_bytes_ = set_.stated_bytes();
   }
 
   int64_t size() const override { return set_.groups().back().end; }
@@ -152,7 +153,8 @@ class ArrowReader : public Reader {
                    }
                    // An epoch reads each row once. If the next one cannot find all groups in
                    // memory, this one's is better used for the next group.
-                   if (!fits_ && group.is_used_up()) groups_.forget(place.first);
+                   if (group.is_used_up() && stated_bytes_ > groups_.limit())
+                     groups_.forget(place.first);
                  } catch (const Damage& damage) {
                    record.clear();
                    throw field ? in_field(*field, damage) : damage;
@@ -185,7 +187,7 @@ class ArrowReader : public Reader {
   size_t dimensions_ = 0;          // The most that a record's fields have together.
   bool has_lists_ = false, has_texts_ = false;
   std::vector<int64_t> labels_;
-  bool fits_ = true;
+  int64_t stated_bytes_ = 0;                        // Those of all groups.
   mutable BlockCache<int64_t, ArrowGroup> groups_;  // By their first records.
 };
 

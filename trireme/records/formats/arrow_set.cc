@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <functional>
 #include <iterator>
+#include <limits>
 #include <numeric>
 #include <optional>
 #include <set>
@@ -39,7 +40,8 @@ struct FileBeingRead {
   }
 };
 
-Damage damage_of(const ArrowReply& reply, const FileBeingRead& reading) {
+Damage damage_of(const ArrowReply& reply, const FileBeingRead& reading,
+                 const UnpackLimits& limits) {
   switch (reply.failure) {
     case ArrowFailure::source:
       if (reading.damage) return *reading.damage;
@@ -48,7 +50,7 @@ Damage damage_of(const ArrowReply& reply, const FileBeingRead& reading) {
       return Damage(reply.text, "a file of another kind", ErrorCode::unsupported);
     case ArrowFailure::memory:
       return Damage(fmt::format("it needs too much memory: {}", reply.text),
-                    "more memory for a record, or a file with fewer rows in a row group",
+                    limits.remedy_of_memory + ", or a file with fewer rows in a row group",
                     ErrorCode::invalid_argument);
     default: break;
   }
@@ -119,7 +121,7 @@ ArrowSet::ArrowSet(const OpenOptions& options, const Format& format, ArrowFormat
       kind_(kind),
       memory_bytes_(options.memory_bytes),
       shards_(std::make_shared<Shards>(files_of(options, format.ends), options.unpack_limits(),
-                                       /*may_be_packed=*/false)),
+                                       options.memory_of_blocks(), /*may_be_packed=*/false)),
       files_(shards_->count()),
       choice_{options.columns, options.label} {
   if (shards_->is_remote() && kind_ == ArrowFormat::parquet) {
@@ -173,7 +175,7 @@ void ArrowSet::open(size_t file, const OpenOptions& options) {
   if (mine.map && source.bytes == 0) throw Damage("it is empty");
   ArrowReply reply;
   mine.handle = plugin_.open(&source, kind_, memory_bytes_, &reply);
-  if (!mine.handle) throw damage_of(reply, reading);
+  if (!mine.handle) throw damage_of(reply, reading, shards_->limits());
   const ArrowSchema& schema = *plugin_.schema(mine.handle);
   if (file == 0 && options.choose)
     choice_ = options.choose(specs_of(schema, choose(schema, options.columns)));
@@ -266,17 +268,15 @@ const ArrowGroupPlace& ArrowSet::group_of(int64_t record) const {
   return *std::ranges::upper_bound(groups_, record, {}, &ArrowGroupPlace::end);
 }
 
-bool ArrowSet::fits_into_memory() const {
-  int64_t left = memory_bytes_;
+int64_t ArrowSet::stated_bytes() const {
+  int64_t left = std::numeric_limits<int64_t>::max();
   for (const ArrowGroupPlace& place : groups_) {
     const File& file = files_[place.file];
     const auto& columns = file.columns.numbers;
-    const int64_t bytes =
-        plugin_.stated_bytes(file.handle, place.group, columns.data(), std::ssize(columns));
-    if (bytes > left) return false;
-    left -= bytes;
+    left -= std::min(
+        left, plugin_.stated_bytes(file.handle, place.group, columns.data(), std::ssize(columns)));
   }
-  return true;
+  return std::numeric_limits<int64_t>::max() - left;
 }
 
 std::string ArrowSet::name_of(const ArrowGroupPlace& place) const {
@@ -322,7 +322,7 @@ std::unique_ptr<const ArrowGroup> ArrowSet::read(const ArrowGroupPlace& place,
   if (stated > memory_bytes_)
     throw Damage(fmt::format("{} states {}, more than the {} of memory for a record",
                              name_of(place), format_bytes(stated), format_bytes(memory_bytes_)),
-                 "more memory for a record, or a file with fewer rows in a row group",
+                 shards_->limits().remedy_of_memory + ", or a file with fewer rows in a row group",
                  ErrorCode::invalid_argument);
   void* group = nullptr;
   try {
@@ -364,7 +364,7 @@ void* ArrowSet::read_columns(const ArrowGroupPlace& place, const std::vector<int
   // Arrow needs the packed bytes and the unpacked ones at once for a while.
   void* const group = plugin_.read(mine.handle, &source, place.group, columns.data(),
                                    std::ssize(columns), 2 * memory_bytes_, &reply);
-  if (!group) throw damage_of(reply, reading);
+  if (!group) throw damage_of(reply, reading, shards_->limits());
   return group;
 }
 

@@ -84,8 +84,8 @@ class ArrowSet {
   // Whether files are fetched when their rows are read; then announcing them helps.
   bool fetches_ahead() const { return footers_ != nullptr; }
   const Shards& shards() const { return *shards_; }
-  // Whether all groups together have no more than the memory for a record, by what files state.
-  bool fits_into_memory() const;
+  // The bytes of all groups together, by what the files state.
+  int64_t stated_bytes() const;
   const std::vector<FileIdentity>& identities() const { return identities_; }
   std::string path(size_t file) const { return shards_->path(file).string(); }
   // "row group 3", or "batch 3".

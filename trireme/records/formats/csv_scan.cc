@@ -143,9 +143,10 @@ std::string_view CsvScan::whole_row(Scanner& scanner, uint64_t at, std::string_v
     is_open = !has_odd_quotes(more);
     bytes += more.size();
     if (bytes > most)
-      throw BadRow{Damage(fmt::format("a quote is not closed within the {} of memory for a record",
-                                      format_bytes(static_cast<int64_t>(most))),
-                          "a second quote at the end of the cell, or more memory for a record")};
+      throw BadRow{
+          Damage(fmt::format("a quote is not closed within the {} of memory for a record",
+                             format_bytes(static_cast<int64_t>(most))),
+                 "a second quote at the end of the cell, or " + scanner.remedy_of_memory())};
   }
   const auto all = scanner.at(at, bytes);
   return {reinterpret_cast<const char*>(all.data()), all.size()};

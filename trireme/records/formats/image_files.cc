@@ -13,13 +13,13 @@ namespace trireme::records {
 namespace fs = std::filesystem;
 
 ImageFilesReader::ImageFilesReader(fs::path base, std::shared_ptr<const Index> index,
-                                   int64_t memory_bytes)
+                                   UnpackLimits limits)
     : base_((base / "").string()),
       index_(std::move(index)),
       fields_{{.name = "image", .encoded = true},
               {.name = "label", .dtype = plan::DType::int64, .shape = std::vector<int64_t>{}}},
       class_names_(index_->facts().value("classes", std::vector<std::string>{})),
-      memory_bytes_(static_cast<uint64_t>(memory_bytes)) {}
+      limits_(std::move(limits)) {}
 
 Entry ImageFilesReader::entry_of(int64_t index) const {
   require_record(index, size());
@@ -48,11 +48,11 @@ void ImageFilesReader::read(int64_t index, Record& record) const {
                  throw Damage(fmt::format("the file has {} bytes, but had {} when it was indexed",
                                           file.size(), entry.bytes),
                               "trireme data index, if the change was meant");
-               if (file.size() > memory_bytes_)
+               if (file.size() > static_cast<uint64_t>(limits_.memory_bytes))
                  throw Damage(
                      fmt::format("it has {} bytes, more than the {} of memory for a record",
-                                 file.size(), memory_bytes_),
-                     "more memory for a record", ErrorCode::invalid_argument);
+                                 file.size(), limits_.memory_bytes),
+                     limits_.remedy_of_memory, ErrorCode::invalid_argument);
                const auto room = record.room(sizeof entry.label + file.size());
                std::memcpy(room.data(), &entry.label, sizeof entry.label);
                file.read(0, room.subspan(sizeof entry.label));

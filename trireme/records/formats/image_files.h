@@ -9,7 +9,7 @@ namespace trireme::records {
 class ImageFilesReader : public Reader {
  public:
   ImageFilesReader(std::filesystem::path base, std::shared_ptr<const Index> index,
-                   int64_t memory_bytes);
+                   UnpackLimits limits);
   int64_t size() const override { return static_cast<int64_t>(index_->entries().size()); }
   void read(int64_t index, Record& record) const override;
   std::string place(int64_t index) const override;
@@ -28,7 +28,7 @@ class ImageFilesReader : public Reader {
   std::shared_ptr<const Index> index_;
   std::vector<FieldSpec> fields_;
   std::vector<std::string> class_names_;
-  uint64_t memory_bytes_;
+  UnpackLimits limits_;
 };
 
 // True for the names of jpg, jpeg, png and webp files, in any case.

@@ -121,7 +121,7 @@ SharedReader open_image_folder(const OpenOptions& options) {
     return with_place([&] { return base.string(); }, [&] { return FolderScan(base).run(); });
   };
   request.check = [&](const Index& index) { check_folders(base, index); };
-  return std::make_shared<ImageFilesReader>(base, open_index(request), options.memory_bytes);
+  return std::make_shared<ImageFilesReader>(base, open_index(request), options.unpack_limits());
 }
 
 }  // namespace trireme::records

@@ -141,7 +141,7 @@ SharedReader open_image_list(const OpenOptions& options) {
     return with_place([&] { return shards->path(0).string(); },
                       [&] { return scan_list(*shards, base); });
   };
-  return std::make_shared<ImageFilesReader>(base, open_index(request), options.memory_bytes);
+  return std::make_shared<ImageFilesReader>(base, open_index(request), options.unpack_limits());
 }
 
 }  // namespace trireme::records

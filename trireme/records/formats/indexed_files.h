@@ -77,7 +77,7 @@ inline IndexedFiles index_files(const OpenOptions& options, std::string_view for
 
 inline std::shared_ptr<Shards> shards_of(const OpenOptions& options, std::string_view format) {
   return std::make_shared<Shards>(files_of(options, find_format(format).ends),
-                                  options.unpack_limits());
+                                  options.unpack_limits(), options.memory_of_blocks());
 }
 
 }  // namespace trireme::records

@@ -180,12 +180,12 @@ constexpr const char* kPageBytes = "_page_bytes";
 class LmdbReader : public Reader {
  public:
   LmdbReader(std::string path, std::unique_ptr<MappedFile> file,
-             std::shared_ptr<const Index> index, int64_t memory_bytes)
+             std::shared_ptr<const Index> index, UnpackLimits limits)
       : path_(std::move(path)),
         file_(std::move(file)),
         index_(std::move(index)),
         heads_(file_->bytes(), index_->facts().value(kPageBytes, uint64_t{0})),
-        memory_bytes_(static_cast<uint64_t>(memory_bytes)),
+        limits_(std::move(limits)),
         stamp_(file_->file().mtime_ns()) {
     fields_ = seen_fields(*this, LmdbReader::size(), SeenIn::any);
   }
@@ -208,11 +208,11 @@ class LmdbReader : public Reader {
                  const auto key = part_of(std::as_bytes(std::span(index_->names())),
                                           static_cast<uint64_t>(entry.length), entry.extra);
                  const auto value = part_of(file_->bytes(), entry.offset, entry.bytes);
-                 if (value.size() > memory_bytes_)
+                 if (value.size() > static_cast<uint64_t>(limits_.memory_bytes))
                    throw Damage(
                        fmt::format("the value has {} bytes, more than the memory for a record",
                                    value.size()),
-                       "more memory for a record", ErrorCode::invalid_argument);
+                       limits_.remedy_of_memory, ErrorCode::invalid_argument);
                  record.fields.push_back({.name = "key", .bytes = key, .encoded = true});
                  record.fields.push_back({.name = "value", .bytes = value, .encoded = true});
                  if (begins_as_image(value))
@@ -237,7 +237,7 @@ class LmdbReader : public Reader {
   std::shared_ptr<const Index> index_;
   LmdbHeads heads_;
   std::vector<FieldSpec> fields_;
-  uint64_t memory_bytes_;
+  UnpackLimits limits_;
   int64_t stamp_;
 };
 
@@ -322,7 +322,7 @@ SharedReader open_lmdb(const OpenOptions& options) {
   return with_place([&] { return path; },
                     [&] {
                       return std::make_shared<LmdbReader>(path, std::move(file), std::move(index),
-                                                          options.memory_bytes);
+                                                          options.unpack_limits());
                     });
 }
 

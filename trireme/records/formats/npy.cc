@@ -160,7 +160,7 @@ class NpyReader : public Reader {
       throw Error(ErrorCode::invalid_argument, "data",
                   fmt::format("{}: a record has {} bytes, more than the memory for one",
                               files_.path(0), copied_bytes_),
-                  "more memory for a record");
+                  options.remedy_of_memory);
     if (options.label.empty()) return;
     const auto found = std::ranges::find(arrays_, options.label, &NpyArray::name);
     using plan::DType;

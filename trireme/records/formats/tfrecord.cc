@@ -181,7 +181,8 @@ class TfRecordReader : public IndexedReader {
     if (words * sizeof(int64_t) > static_cast<uint64_t>(shards().memory_bytes()) ||
         lists > kMostFeatures)
       throw Damage(fmt::format("it has {} values, more than the limit", words + lists),
-                   "smaller records, or more memory for one", ErrorCode::unsupported);
+                   "smaller records, or " + shards().limits().remedy_of_memory,
+                   ErrorCode::unsupported);
     // Sizes come first, then numbers and names, in memory that is allocated once for all of them.
     record.sizes.resize(kMostFeatures + words);
     auto* numbers = reinterpret_cast<std::byte*>(record.sizes.data() + kMostFeatures);
@@ -245,7 +246,7 @@ uint64_t bytes_of_record(Scanner& scanner, uint64_t at, int64_t most) {
   if (bytes > static_cast<uint64_t>(most))
     throw Damage(
         fmt::format("it has {} bytes, more than the {} of memory for a record", bytes, most),
-        "more memory for a record", ErrorCode::invalid_argument);
+        scanner.remedy_of_memory(), ErrorCode::invalid_argument);
   return kHeadBytes + bytes + kCrcBytes;
 }
 

@@ -285,7 +285,7 @@ class TarScan {
           fmt::format("the record '{}' at byte {} has {} bytes, more than the {} of memory "
                       "for a record",
                       key_, entry.offset, entry.bytes, memory_bytes_),
-          "more memory for a record", ErrorCode::invalid_argument);
+          shards_.limits().remedy_of_memory, ErrorCode::invalid_argument);
   }
 
   static void check_array(Scanner& scanner, const TarHeader& member, const std::string& name) {

@@ -125,7 +125,7 @@ std::shared_ptr<const Block> inflate_member(const ZipMember& member, const Unpac
                              "memory for a file",
                              member.name, format_bytes(static_cast<int64_t>(member.bytes)),
                              format_bytes(limits.memory_bytes)),
-                 "numpy.savez, whose members need no memory, or more memory for a file",
+                 "numpy.savez, whose members need no memory, or " + limits.remedy_of_memory,
                  ErrorCode::invalid_argument);
   if (limits.exceeds_ratio(member.packed.size(), member.bytes))
     throw Damage(fmt::format("member '{}' claims that {} bytes become {}, over {} times as many",
