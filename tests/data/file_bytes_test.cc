@@ -95,7 +95,7 @@ TEST(FileBytes, RefusesBombs) {
     records::UnpackLimits small = named(100'000);
     small.memory_bytes = 1 << 20;
     expect_error([&] { read_data_file(file, small); }, ErrorCode::invalid_argument,
-                 {"bomb", "more than 1.0 MB, the memory that is free", "a smaller file"});
+                 {"bomb", "more than 1.0 MB, the memory that is free", "smaller files"});
   }
 }
 

@@ -67,6 +67,16 @@ const std::pair<const char*, std::function<void(Json&)>> kSpoils[] = {
     {"a wrong shape",
      [](Json& head) { head["tensors"][0]["shape"] = {0, int64_t{1} << 62, int64_t{1} << 62}; }},
     {"too few bytes", [](Json& head) { head["tensors"][0]["shape"][0] = 1 << 20; }},
+    {"a wrong count",
+     [](Json& head) {
+       head["work"] = {{"start", 1}, {"threads", -2}, {"served", 0}, {"stages", Json::array()}};
+     }},
+    {"a wrong stage",
+     [](Json& head) {
+       head["work"] = {{"start", 1}, {"threads", 2}, {"served", 0}};
+       head["work"]["stages"] = Json::array({Json::array({"decode", -1.5, 1, 1})});
+     }},
+    {"cannot be read", [](Json& head) { head["work"] = "text"; }},
     {"cannot be read", [](Json& head) { head = "text"; }}};
 
 TEST(DataService, AMalformedReplyAtTheStartIsRefusedByName) {

@@ -26,6 +26,30 @@ TEST(DataService, ServedSamplesAreThoseThatTheWorkerWouldMake) {
   EXPECT_FALSE(plain->served());
 }
 
+TEST(DataService, TheServerTellsTheWorkOfItsStages) {
+  const auto server = serve(made_images(kStages, 40), kStages);
+  const auto source = served(asks(address_of(*server)), kStages, made_images(kStages, 40));
+  for (int64_t i = 0; i < 100; ++i)
+    source->get_batch(Draws({i % 40, (i + 9) % 40, (i + 18) % 40, (i + 27) % 40}, i, 9));
+  const std::vector<StageUse> own = made_images(kStages, 40)->stage_use();
+  const std::vector<StageUse> stages = source->stage_use();
+  ASSERT_EQ(stages.size(), 2 * own.size() + 1);
+  for (size_t i = 0; i < own.size(); ++i) {
+    const StageUse& there = stages[own.size() + i];
+    EXPECT_EQ(there.name, own[i].name);
+    EXPECT_TRUE(there.in_service);
+    EXPECT_GT(there.samples, 0) << there.name;
+    EXPECT_GT(there.seconds, 0) << there.name;
+    EXPECT_FALSE(stages[i].in_service);
+  }
+  EXPECT_EQ(source->served()->threads, 2);
+  const ServiceUse use = server->use();
+  ASSERT_EQ(use.stages.size(), 1U);
+  EXPECT_EQ(use.stages[0].first, "train");
+  EXPECT_GE(use.stages[0].second[0].samples, stages[own.size()].samples);
+  EXPECT_EQ(to_json(use).at("stages").at("train").size(), own.size());
+}
+
 TEST(DataService, TwoJobsInStepShareTheWork) {
   const auto server = serve(made_images(kStages, 40), kStages);
   std::vector<std::jthread> jobs;

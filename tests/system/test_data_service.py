@@ -259,6 +259,33 @@ train: {{epochs: 6, dtype: float64}}
         self.counts_of(server)
         self.assert_nothing_is_left()
 
+    def test_the_slowest_stage_of_a_service_is_named(self):
+        stages = "data.stages=decode | resize(16:16) | normalise(0.5, 0.25) | map(slow)"
+        words = ["--set", stages, "--set", f"model.library={OWN_STAGE}", "--set",
+                 "data.service_threads=2"]
+        server, address = self.serve(*words)
+        for name, service, workers in (("served", address, 1), ("host", "host", 2)):
+            with self.subTest(name):
+                found = self.fit(*words, "--set", f"data.service={service}", "--workers",
+                                 str(workers), name=name)["input"]
+                self.assertEqual(found["slowest_stage"], "map(slow)", found)
+                self.assertIs(found["slowest_in_service"], True)
+                self.assertEqual(found["service_threads"], 2)
+                slow, = (stage for stage in found["stages"]
+                         if stage["name"] == "map(slow)" and stage.get("in") == "service")
+                self.assertGreaterEqual(slow["ms_per_sample"], 4)
+                self.assertGreater(slow["threads"], 0.1)
+                # The workers' parts add up to what the service has done.
+                self.assertLess(slow["samples"], 2 * found["served"])
+                self.assertIn("slowest stage map(slow) of the data service", found["line"])
+        use = self.counts_of(server)
+        self.assertEqual(use["threads"], 2)
+        slow, = (stage for stage in use["stages"]["train"] if stage["name"] == "map(slow)")
+        self.assertGreaterEqual(slow["ms_per_sample"], 4)
+        self.assertGreater(slow["seconds"], 0)
+        self.assertIn("test", use["stages"])
+        self.assert_nothing_is_left()
+
     def test_packs_and_padded_batches_have_the_same_bits(self):
         documents = self.folder / "documents.jsonl"
         numbers = random.Random(str(self.folder))

@@ -35,6 +35,30 @@ TEST(InputReport, NamesTheSlowestStageAndANumberOfThreads) {
   EXPECT_THAT(line(none), HasSubstr("decode: data.threads=auto"));
 }
 
+TEST(InputReport, NamesTheSlowestStageOfADataService) {
+  InputOfRank input = slow_input();
+  input.served = data::ServedCounts{.served = 100, .threads = 2};
+  input.stages = {{"read", 0, 0},
+                  {"decode", 0.1, 10},
+                  {.name = "read", .seconds = 1, .samples = 100, .in_service = true},
+                  {.name = "decode", .seconds = 18, .samples = 100, .in_service = true},
+                  {"service", 19, 100}};
+  EXPECT_EQ(line(input),
+            "100 samples from the data service; waited 30.0 % of step time; slowest stage decode "
+            "of the data service, 1.9 of its 2 threads busy: more data.service_threads, or "
+            "another server");
+  const Json told = report(input);
+  EXPECT_EQ(told.at("slowest_in_service"), true);
+  EXPECT_EQ(told.at("service_threads"), 2);
+  EXPECT_EQ(told.at("stages")[3].at("in"), "service");
+  EXPECT_NEAR(told.at("stages")[3].at("threads").get<double>(), 1.8, 1e-9);
+  EXPECT_FALSE(told.at("stages")[1].contains("in"));
+  // A server that has told nothing leaves the wait for it.
+  input.stages[2].seconds = input.stages[3].seconds = 0;
+  EXPECT_EQ(report(input).at("slowest_stage"), "service");
+  EXPECT_EQ(report(input).at("slowest_in_service"), false);
+}
+
 TEST(InputReport, SaysWhyTuningWentNoFurther) {
   InputOfRank input = slow_input();
   input.tuning.tunes_threads = input.tuning.tunes_prefetch = true;

@@ -45,7 +45,9 @@ std::vector<data::StageUse> ManySources::stage_use() const {
   std::vector<data::StageUse> all;
   for (const auto& source : sources_)
     for (const data::StageUse& use : source->stage_use()) {
-      const auto found = std::ranges::find(all, use.name, &data::StageUse::name);
+      const auto found = std::ranges::find_if(all, [&](const data::StageUse& other) {
+        return other.name == use.name && other.in_service == use.in_service;
+      });
       if (found == all.end()) {
         all.push_back(use);
       } else {

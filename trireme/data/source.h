@@ -16,12 +16,13 @@
 namespace trireme {
 
 namespace data {
-// The work of a stage in this process.
+// The work of a stage in this process, or in a data service for it.
 struct StageUse {
   std::string name;
   double seconds = 0;  // Over all threads.
   int64_t samples = 0;
   int64_t bytes = 0;  // That it gave to the next stage.
+  bool in_service = false;
 };
 // The stage cache of a source, as all processes of the host use it.
 struct CacheUse {
@@ -40,6 +41,7 @@ struct CacheAdvice {
 // The samples that came from a data service, and those that this process made instead.
 struct ServedCounts {
   int64_t served = 0, made_here = 0;
+  int threads = 0;  // Those of the servers.
 };
 }  // namespace data
 

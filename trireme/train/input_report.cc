@@ -14,23 +14,36 @@ namespace trireme {
 namespace {
 
 constexpr double kWorthALine = 0.01, kWorthAdvice = 0.02, kBusy = 0.8, kWorthACache = 0.3;
+// The stage of a worker that waits for a data service, and the place of the service's own stages.
+constexpr const char* kInService = "service";
 
 // The threads of all ranks that loaded, as a mean over the steps, and the seconds that they had.
 struct LoadingThreads {
   double mean = 0, seconds = 0;
 };
 
+// `threads` are those that may do the work: of the ranks, or of the data service.
 Json stage_json(const data::StageUse& stage, const LoadingThreads& threads) {
   const double per_sample =
       stage.samples > 0 ? stage.seconds * 1e3 / static_cast<double>(stage.samples) : 0;
   const double busy = threads.seconds > 0 ? std::min(1.0, stage.seconds / threads.seconds) : 0;
-  return {{"name", stage.name},
-          {"samples", stage.samples},
-          {"seconds", stage.seconds},
-          {"ms_per_sample", per_sample},
-          {"bytes", stage.bytes},
-          {"busy_share", busy},
-          {"threads", busy * threads.mean}};
+  Json json{{"name", stage.name},
+            {"samples", stage.samples},
+            {"seconds", stage.seconds},
+            {"ms_per_sample", per_sample},
+            {"bytes", stage.bytes},
+            {"busy_share", busy},
+            {"threads", busy * threads.mean}};
+  if (stage.in_service) json["in"] = kInService;
+  return json;
+}
+
+// The part of their time in which the threads here, or those of the data service, were busy.
+double busy_share_of(const Json& stages, bool in_service) {
+  double busy = 0;
+  for (const Json& stage : stages)
+    if (stage.contains("in") == in_service) busy += stage.at("busy_share").get<double>();
+  return std::min(1.0, busy);
 }
 
 // A cache that saves only a small part of the work is no advice.
@@ -94,10 +107,12 @@ Json report_of_input(const InputOfRank& own, Group& group) {
   constexpr int64_t kOfRank = 5, kOfStage = 3, kOthers = 4;
   const auto ranks = static_cast<int64_t>(group.size());
   int64_t stages = std::ssize(own.stages);
-  at::Tensor most = at::zeros({1}, at::kLong);
-  *most.mutable_data_ptr<int64_t>() = stages;
+  at::Tensor most = at::zeros({2}, at::kLong);
+  most.mutable_data_ptr<int64_t>()[0] = stages;
+  most.mutable_data_ptr<int64_t>()[1] = own.served ? own.served->threads : 0;
   group.all_reduce(most, ReduceOp::max);
-  stages = *most.const_data_ptr<int64_t>();
+  stages = most.const_data_ptr<int64_t>()[0];
+  const auto service_threads = static_cast<double>(most.const_data_ptr<int64_t>()[1]);
   const at::Tensor all = at::zeros({ranks * kOfRank + kOfStage * stages + kOthers}, at::kDouble);
   auto* const numbers = all.mutable_data_ptr<double>();
   double* const mine = numbers + group.rank() * kOfRank;
@@ -126,7 +141,7 @@ Json report_of_input(const InputOfRank& own, Group& group) {
   Json input{{"waited_share", 0}, {"waited_share_of_rank", Json::array()},
              {"threads", 0},      {"threads_of_rank", Json::array()},
              {"prefetch", 0},     {"prefetch_of_rank", Json::array()}};
-  double largest = 0;
+  double largest = 0, step_seconds = 0;
   LoadingThreads loading;
   data::LoaderSetting found;
   int64_t threads = 0;
@@ -138,6 +153,7 @@ Json report_of_input(const InputOfRank& own, Group& group) {
     input["threads_of_rank"].push_back(setting.threads);
     input["prefetch_of_rank"].push_back(setting.ahead);
     largest = std::max(largest, share);
+    step_seconds = std::max(step_seconds, of_rank[1]);
     threads += setting.threads;
     found.threads = rank == 0 ? setting.threads : std::max(found.threads, setting.threads);
     found.ahead = rank == 0 ? setting.ahead : std::max(found.ahead, setting.ahead);
@@ -159,18 +175,25 @@ Json report_of_input(const InputOfRank& own, Group& group) {
   if (own.served) {
     input["served"] = std::llround(others[0]);
     input["made_here"] = std::llround(others[1]);
+    input["service_threads"] = std::llround(service_threads);
   }
   input["stages"] = Json::array();
   input["slowest_stage"] = nullptr;
+  const LoadingThreads of_service{service_threads, service_threads * step_seconds};
   double slowest = 0;
+  bool knows_service = false;  // Its stages tell what the wait for it is.
   for (int64_t i = 0; i < stages && i < std::ssize(own.stages); ++i) {
     const double* const of_stage = sums + kOfStage * i;
     const data::StageUse stage{own.stages[static_cast<size_t>(i)].name, of_stage[0],
-                               std::llround(of_stage[1]), std::llround(of_stage[2])};
-    input["stages"].push_back(stage_json(stage, loading));
-    if (stage.seconds <= slowest) continue;
+                               std::llround(of_stage[1]), std::llround(of_stage[2]),
+                               own.stages[static_cast<size_t>(i)].in_service};
+    input["stages"].push_back(stage_json(stage, stage.in_service ? of_service : loading));
+    knows_service = knows_service || (stage.in_service && stage.seconds > 0);
+    const bool is_wait = !stage.in_service && own.served && stage.name == kInService;
+    if (stage.seconds <= slowest || (is_wait && knows_service)) continue;
     slowest = stage.seconds;
     input["slowest_stage"] = stage.name;
+    if (own.served) input["slowest_in_service"] = stage.in_service;
   }
   input["cache"] = nullptr;
   if (own.cache) {
@@ -208,15 +231,24 @@ std::string line_of_input(const Json& input) {
   line += fmt::format("{}waited {:.1f} % of step time", line.empty() ? "" : "; ", waited * 100);
   if (!input.at("slowest_stage").is_string()) return line;
   const auto threads = input.at("threads").get<int64_t>();
-  double busy = 0;
-  for (const Json& stage : input.at("stages")) busy += stage.at("busy_share").get<double>();
+  const double busy = busy_share_of(input.at("stages"), false);
   line += fmt::format("; slowest stage {}", input.at("slowest_stage").get<std::string>());
-  if (threads > 0)
-    line += fmt::format(", {:.1f} of {} threads busy",
-                        std::min(1.0, busy) * static_cast<double>(threads), threads);
+  const bool is_in_service = input.value("slowest_in_service", false);
+  const double busy_there = is_in_service ? busy_share_of(input.at("stages"), true) : 0;
+  if (is_in_service) {
+    const auto there = input.at("service_threads").get<int64_t>();
+    line += fmt::format(" of the data service, {:.1f} of its {} threads busy",
+                        busy_there * static_cast<double>(there), there);
+  } else if (threads > 0) {
+    line +=
+        fmt::format(", {:.1f} of {} threads busy", busy * static_cast<double>(threads), threads);
+  }
   if (waited < kWorthAdvice) return line;
   std::vector<std::string> ways;
-  if (std::string way = way_by_threads(input, busy); !way.empty()) ways.push_back(std::move(way));
+  if (busy_there >= kBusy)
+    ways.emplace_back("more data.service_threads, or another server");
+  else if (std::string way = way_by_threads(input, busy); !way.empty())
+    ways.push_back(std::move(way));
   if (const Json& cache = input.at("cache_advice"); cache.is_object() && busy >= kBusy)
     ways.push_back(fmt::format("{} behind {} ({})", cache.at("stage").get<std::string>(),
                                cache.at("after").get<std::string>(),

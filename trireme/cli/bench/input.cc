@@ -7,6 +7,7 @@
 #include <trireme/base/units.h>
 #include <trireme/cli/bench_arguments.h>
 #include <trireme/data/loader.h>
+#include <trireme/data/service/server_work.h>
 #include <trireme/data/source_makers.h>
 #include <trireme/monitor/text.h>
 #include <trireme/run/cache_choice.h>
@@ -72,14 +73,6 @@ Json json_of(const InputFigures& figures, const LoaderOptions& options, const So
   const LoaderTuning& tuning = figures.tuning;
   Json cache;
   if (const auto use = source.cache_use()) cache = json_of_cache(*use);
-  Json stages = Json::array();
-  for (const auto& [name, seconds, samples, bytes] : figures.stages)
-    stages.push_back(
-        {{"name", name},
-         {"samples", samples},
-         {"seconds", seconds},
-         {"bytes", bytes},
-         {"ms_per_sample", samples > 0 ? seconds * 1e3 / static_cast<double>(samples) : 0.0}});
   return {{"samples_per_second", static_cast<double>(figures.samples) / figures.seconds},
           {"bytes_per_second", static_cast<double>(figures.bytes) / figures.seconds},
           {"samples", figures.samples},
@@ -97,7 +90,7 @@ Json json_of(const InputFigures& figures, const LoaderOptions& options, const So
             {"to_freeze", settings_of(tuning.setting)}}},
           {"cache", cache},
           {"form", figures.form},
-          {"stages", stages}};
+          {"stages", data::to_json(figures.stages)}};
 }
 
 void print_input(const Json& figures) {
@@ -110,7 +103,8 @@ void print_input(const Json& figures) {
     fmt::print("  tuned in {:.1f} s; to keep it: {}\n", tuned["seconds"].get<double>(),
                tuned["to_freeze"].get<std::string>());
   for (const Json& stage : figures["stages"])
-    fmt::print("  {:<28} {:>10.4f} ms {:>10} a sample\n", stage["name"].get<std::string>(),
+    fmt::print("  {:<28} {:>10.4f} ms {:>10} a sample\n",
+               stage["name"].get<std::string>() + (stage.contains("in") ? " (service)" : ""),
                stage["ms_per_sample"].get<double>(),
                format_bytes(stage["bytes"].get<int64_t>() /
                             std::max<int64_t>(1, stage["samples"].get<int64_t>())));

@@ -5,6 +5,7 @@
 #include <trireme/base/error.h>
 #include <trireme/base/hash.h>
 #include <algorithm>
+#include <chrono>
 #include <exception>
 #include <utility>
 
@@ -65,7 +66,9 @@ int64_t SampleMaker::memory_of(const MadeSample& sample) {
 }
 
 SampleMaker::SampleMaker(std::vector<Part> parts, int threads, int64_t bytes)
-    : parts_(std::move(parts)), limit_bytes_(bytes) {
+    : parts_(std::move(parts)),
+      limit_bytes_(bytes),
+      loads_(parts_.size(), StageUse{.name = "load"}) {
   for (int i = 0; i < threads; ++i)
     threads_.emplace_back([this](const std::stop_token& stop) { work(stop); });
 }
@@ -112,6 +115,11 @@ MakerUse SampleMaker::use() const {
   return use;
 }
 
+StageUse SampleMaker::load_of(size_t part) const {
+  const std::lock_guard lock(mutex_);
+  return loads_[part];
+}
+
 // Takes the next samples of one part, epoch and length. Samples that nobody wants any more are
 // dropped. The caller holds the lock.
 std::vector<SampleMaker::Key> SampleMaker::next_keys() {
@@ -146,7 +154,10 @@ void SampleMaker::work(const std::stop_token& stop) {
     }
     if (keys.empty()) continue;
     try {
-      keep(keys, made(keys));
+      const auto begin = std::chrono::steady_clock::now();
+      const Samples samples = made(keys);
+      const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+      keep(keys, samples, seconds.count());
     } catch (...) {
       fail(keys, std::current_exception());
     }
@@ -178,11 +189,15 @@ SampleMaker::Samples SampleMaker::made(const std::vector<Key>& keys) const {
   return samples;
 }
 
-void SampleMaker::keep(const std::vector<Key>& keys, const Samples& samples) {
+void SampleMaker::keep(const std::vector<Key>& keys, const Samples& samples, double seconds) {
   std::vector<std::shared_ptr<Pending>> complete;
   {
     const std::lock_guard lock(mutex_);
     use_.made += std::ssize(keys);
+    StageUse& load = loads_[keys[0].part];
+    load.seconds += seconds;
+    load.samples += std::ssize(keys);
+    for (const auto& sample : samples) load.bytes += sample->bytes;
     for (size_t i = 0; i < keys.size(); ++i) {
       Entry& entry = entries_.at(keys[i]);
       entry.sample = samples[i];

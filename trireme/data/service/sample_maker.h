@@ -54,6 +54,8 @@ class SampleMaker {
   void make(size_t part, const Draws& draws, Order order);
 
   MakerUse use() const;
+  // The time of a part's source as a whole: a stage "load".
+  StageUse load_of(size_t part) const;
 
  private:
   static constexpr int64_t kUnknownRow = int64_t{1} << 14;
@@ -83,7 +85,7 @@ class SampleMaker {
   std::vector<Key> next_keys();
   static int64_t memory_of(const MadeSample& sample);
   Samples made(const std::vector<Key>& keys) const;
-  void keep(const std::vector<Key>& keys, const Samples& samples);
+  void keep(const std::vector<Key>& keys, const Samples& samples, double seconds);
   void fail(const std::vector<Key>& keys, const std::exception_ptr& error);
   static void tell(const std::vector<std::shared_ptr<Pending>>& complete);
 
@@ -95,6 +97,7 @@ class SampleMaker {
   std::list<Key> recent_;  // The samples that are kept; the one that was used last is in front.
   std::deque<Key> queue_;
   MakerUse use_;
+  std::vector<StageUse> loads_;      // By part.
   int64_t row_bytes_ = kUnknownRow;  // Those of the largest sample so far.
   std::vector<std::jthread> threads_;
 };

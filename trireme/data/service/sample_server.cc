@@ -7,6 +7,7 @@
 #include <trireme/base/error_parts.h>
 #include <trireme/data/service/wire.h>
 #include <algorithm>
+#include <random>
 #include <utility>
 
 namespace trireme::data {
@@ -20,6 +21,11 @@ std::vector<SampleMaker::Part> parts_to_make(const std::vector<ServedPart>& part
   std::vector<SampleMaker::Part> all;
   for (const ServedPart& part : parts) all.push_back({part.source, part.facts.is_fixed});
   return all;
+}
+
+uint64_t number_of_start() {
+  std::random_device random;
+  return uint64_t{random()} << 32 | random();
 }
 
 // Checks a request before anything is allocated for it.
@@ -53,6 +59,8 @@ Draws draws_in(const Json& question, const PartFacts& part) {
 }  // namespace
 
 Json to_json(const ServiceUse& use) {
+  Json stages = Json::object();
+  for (const auto& [part, of_part] : use.stages) stages[part] = to_json(of_part);
   return {{"clients", use.clients},
           {"asked", use.asked},
           {"made", use.made},
@@ -60,11 +68,17 @@ Json to_json(const ServiceUse& use) {
           {"served_bytes", use.served_bytes},
           {"failed", use.failed},
           {"kept", use.kept},
-          {"kept_bytes", use.kept_bytes}};
+          {"kept_bytes", use.kept_bytes},
+          {"threads", use.threads},
+          {"stages", std::move(stages)}};
 }
 
 SampleServer::SampleServer(std::vector<ServedPart> parts, const SampleServerOptions& options)
-    : parts_(std::move(parts)), senders_(kMostSenders) {
+    : parts_(std::move(parts)),
+      start_(number_of_start()),
+      threads_(options.threads),
+      served_of_part_(parts_.size()),
+      senders_(kMostSenders) {
   maker_ = std::make_unique<SampleMaker>(parts_to_make(parts_), options.threads, options.bytes);
   net::RequestServerOptions channel;
   channel.service = kServiceName;
@@ -90,7 +104,20 @@ ServiceUse SampleServer::use() const {
   static_cast<MakerUse&>(use) = maker_->use();
   use.served = served_, use.served_bytes = served_bytes_, use.failed = failed_;
   use.clients = requests_->clients();
+  use.threads = threads_;
+  for (size_t part = 0; part < parts_.size(); ++part)
+    use.stages.emplace_back(parts_[part].facts.name, stages_of(part));
   return use;
+}
+
+std::vector<StageUse> SampleServer::stages_of(size_t part) const {
+  std::vector<StageUse> stages = parts_[part].source->stage_use();
+  if (stages.empty()) stages.push_back(maker_->load_of(part));
+  return stages;
+}
+
+ServerWork SampleServer::work_of(size_t part) const {
+  return {start_, threads_, served_of_part_[part], stages_of(part)};
 }
 
 void SampleServer::handle(net::Request request, net::Responder responder) {
@@ -149,37 +176,40 @@ void SampleServer::order(const Json& question, const std::string& client,
     net::Responder responder;
   };
   const auto answer = std::make_shared<Answer>(*this, std::move(responder));
-  maker_->make(static_cast<size_t>(part - parts_.begin()), draws,
-               {.done =
-                    [this, answer, client](SampleMaker::Samples samples) {
-                      senders_.add(client, [this, answer, samples = std::move(samples)]() mutable {
-                        try {
-                          const SamplesReply reply = reply_of(std::move(samples));
-                          if (!answer->responder.reply(reply.message)) return;
-                          served_ += std::ssize(reply.samples);
-                          for (const auto& sample : reply.samples) served_bytes_ += sample->bytes;
-                        } catch (const Error& error) {
-                          ++failed_;
-                          const ErrorParts parts = parts_of(error);
-                          answer->responder.fail(error.code(), parts.what, parts.remedy);
-                        }
-                      });
-                    },
-                .failed =
-                    [this, answer, client](const std::exception_ptr& problem) {
-                      ++failed_;
-                      senders_.add(client, [answer, problem] {
-                        try {
-                          std::rethrow_exception(problem);
-                        } catch (const std::exception& error) {
-                          const auto* const known = dynamic_cast<const Error*>(&error);
-                          const ErrorParts parts = parts_of(error);
-                          answer->responder.fail(known ? known->code() : ErrorCode::internal,
-                                                 parts.what, parts.remedy);
-                        }
-                      });
-                    },
-                .cancelled = [answer] { return answer->responder.cancelled(); }});
+  const auto number = static_cast<size_t>(part - parts_.begin());
+  maker_->make(
+      number, draws,
+      {.done =
+           [this, answer, client, number](SampleMaker::Samples samples) {
+             senders_.add(client, [this, answer, number, samples = std::move(samples)]() mutable {
+               try {
+                 served_of_part_[number] += std::ssize(samples);
+                 const SamplesReply reply = reply_of(std::move(samples), to_json(work_of(number)));
+                 if (!answer->responder.reply(reply.message)) return;
+                 served_ += std::ssize(reply.samples);
+                 for (const auto& sample : reply.samples) served_bytes_ += sample->bytes;
+               } catch (const Error& error) {
+                 ++failed_;
+                 const ErrorParts parts = parts_of(error);
+                 answer->responder.fail(error.code(), parts.what, parts.remedy);
+               }
+             });
+           },
+       .failed =
+           [this, answer, client](const std::exception_ptr& problem) {
+             ++failed_;
+             senders_.add(client, [answer, problem] {
+               try {
+                 std::rethrow_exception(problem);
+               } catch (const std::exception& error) {
+                 const auto* const known = dynamic_cast<const Error*>(&error);
+                 const ErrorParts parts = parts_of(error);
+                 answer->responder.fail(known ? known->code() : ErrorCode::internal, parts.what,
+                                        parts.remedy);
+               }
+             });
+           },
+       .cancelled = [answer] { return answer->responder.cancelled(); }});
 }
 
 }  // namespace trireme::data

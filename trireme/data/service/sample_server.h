@@ -6,11 +6,13 @@
 #include <trireme/data/service/facts.h>
 #include <trireme/data/service/reply_senders.h>
 #include <trireme/data/service/sample_maker.h>
+#include <trireme/data/service/server_work.h>
 #include <trireme/net/message.h>
 #include <trireme/net/requests/request_server.h>
 #include <atomic>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace trireme::data {
@@ -28,8 +30,10 @@ struct SampleServerOptions {
 };
 
 struct ServiceUse : MakerUse {
-  int64_t served = 0, served_bytes = 0;  // Samples that were sent.
-  int64_t failed = 0;                    // Requests that ended with an error.
+  int threads = 0;
+  std::vector<std::pair<std::string, std::vector<StageUse>>> stages;  // By the part's name.
+  int64_t served = 0, served_bytes = 0;                               // Samples that were sent.
+  int64_t failed = 0;  // Requests that ended with an error.
   int clients = 0;
 };
 Json to_json(const ServiceUse& use);
@@ -45,9 +49,14 @@ class SampleServer {
  private:
   void handle(net::Request request, net::Responder responder);
   void compare(const Json& question, net::Responder& responder) const;
+  std::vector<StageUse> stages_of(size_t part) const;
+  ServerWork work_of(size_t part) const;
   void order(const Json& question, const std::string& client, net::Responder responder);
 
   const std::vector<ServedPart> parts_;
+  const uint64_t start_;
+  const int threads_;
+  std::vector<std::atomic<int64_t>> served_of_part_;
   std::atomic<int64_t> served_{0}, served_bytes_{0}, failed_{0}, under_way_{0};
   ReplySenders senders_;
   std::unique_ptr<SampleMaker> maker_;

@@ -23,6 +23,7 @@ namespace {
 constexpr Milliseconds kLook{100}, kTry{3000};
 // The longest wait for the server of a host while it says that it opens the data.
 constexpr Milliseconds kLongestOpening{600'000};
+constexpr const char* kNameOfHost = "the data service of this host";
 constexpr int kMostStarts = 3;  // Of the host's server, in one try.
 
 bool same_bytes(const at::Tensor& one, const at::Tensor& other) {
@@ -94,25 +95,28 @@ void SampleService::connect() {
 SampleService::~SampleService() { ends_.request_stop(); }
 
 std::unique_ptr<ServerLink> SampleService::make_link(const std::string& address) {
-  const auto prove_it = [this](net::RequestClient& client, Deadline deadline) {
-    prove(client, deadline);
+  const auto prove_as = [this](const std::string& name) {
+    return [this, name](net::RequestClient& client, Deadline deadline) {
+      prove(name, client, deadline);
+    };
   };
   if (address == kServiceOfHost)
     return std::make_unique<ServerLink>(
-        "the data service of this host", [this](Deadline deadline) { return join_host(deadline); },
-        prove_it, timeout_);
+        kNameOfHost, [this](Deadline deadline) { return join_host(deadline); },
+        prove_as(kNameOfHost), timeout_);
   const net::Endpoint server = net::parse_endpoint(address);
   const ServiceHooks hooks = service_hooks();
   if (!hooks.token)
     throw Error(ErrorCode::unsupported, "data", "this programme has no secret of a data service",
                 "training_of() of trireme/run/training.h, which reads it");
   const std::string token = hooks.token();
+  const std::string name = fmt::format("the data service at {}", server.describe());
   return std::make_unique<ServerLink>(
-      fmt::format("the data service at {}", server.describe()),
+      name,
       [server, token, silence = timeout_](Deadline deadline) {
         return connect_to(server, token, deadline, silence);
       },
-      prove_it, timeout_);
+      prove_as(name), timeout_);
 }
 
 // Calls the process that has the name, or takes the name and starts the server.
@@ -169,7 +173,8 @@ std::optional<HostGreeting> SampleService::await_greeting(int line, Deadline dea
   }
 }
 
-void SampleService::prove(net::RequestClient& client, Deadline deadline) const {
+void SampleService::prove(const std::string& server, net::RequestClient& client,
+                          Deadline deadline) {
   std::vector<PartFacts> facts;
   for (const Part& part : parts_) facts.push_back(part.facts);
   compare_parts(client, facts, deadline);
@@ -189,6 +194,7 @@ void SampleService::prove(net::RequestClient& client, Deadline deadline) const {
           return places;
         },
         deadline, "a sample");
+    if (received.work) work_.at(part.facts.digest).note(server, *received.work, 0);
     if (left_out == received.left_out &&
         (!received.rows.data.defined() || same_samples(*own, received.rows)))
       continue;
@@ -224,8 +230,10 @@ std::optional<Example> SampleService::ask(const PartFacts& part, const Draws& dr
           return places;
         },
         patience);
-    // Without a row the form of the tensors is not known.
     if (!came) continue;
+    if (received.work)
+      work_.at(part.digest).note(link.name(), *received.work, std::ssize(draws.indices));
+    // Without a row the form of the tensors is not known.
     if (!received.rows.data.defined()) return std::nullopt;
     left_out = std::move(received.left_out);
     return std::move(received.rows);

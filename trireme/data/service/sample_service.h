@@ -7,7 +7,9 @@
 #include <trireme/data/service/facts.h>
 #include <trireme/data/service/host_socket.h>
 #include <trireme/data/service/server_link.h>
+#include <trireme/data/service/server_work.h>
 #include <trireme/data/source.h>
+#include <map>
 #include <memory>
 #include <optional>
 #include <stop_token>
@@ -28,7 +30,10 @@ class SampleService {
   explicit SampleService(const DataOptions& options);
   ~SampleService();
   // Call it for each part, before connect().
-  void add(Part part) { parts_.push_back(std::move(part)); }
+  void add(Part part) {
+    work_.try_emplace(part.facts.digest);
+    parts_.push_back(std::move(part));
+  }
   // Connects to the servers, and compares with each of them the facts, and three samples of each
   // part bit by bit. A server that cannot be reached is logged, and tried again from time to time.
   // The server of a host is waited for while it says that it opens the data, for ten minutes at
@@ -40,12 +45,14 @@ class SampleService {
   // part that is padded, the draws have the length of the longest sample.
   std::optional<Example> ask(const PartFacts& part, const Draws& draws,
                              std::vector<size_t>& left_out);
+  // What the servers have done for the samples of a part.
+  const WorkForWorker& work_for(const PartFacts& part) const { return work_.at(part.digest); }
 
  private:
   std::unique_ptr<ServerLink> make_link(const std::string& address);
   OpenServer join_host(Deadline deadline);
   std::optional<HostGreeting> await_greeting(int line, Deadline deadline) const;
-  void prove(net::RequestClient& client, Deadline deadline) const;
+  void prove(const std::string& server, net::RequestClient& client, Deadline deadline);
   void work(const std::stop_token& stop);
 
   const std::vector<std::string> addresses_;
@@ -53,6 +60,7 @@ class SampleService {
   const Milliseconds timeout_;
   std::stop_source ends_;  // Ends the wait for a server that opens its data.
   std::vector<Part> parts_;
+  std::map<std::string, WorkForWorker> work_;  // By the digests of the parts.
   std::vector<std::unique_ptr<ServerLink>> links_;
   std::jthread keeper_;  // Opens the links that were lost.
 };

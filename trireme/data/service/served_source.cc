@@ -52,13 +52,20 @@ class ServedSource : public Source {
 
   std::vector<StageUse> stage_use() const override {
     std::vector<StageUse> use = source_->stage_use();
+    const std::vector<StageUse> whole{{.name = "load"}};
+    const std::vector<StageUse> there =
+        service_->work_for(part_).stages(use.empty() ? whole : use);
+    use.insert(use.end(), there.begin(), there.end());
+    // The time of the requests, in which the servers work.
     use.push_back(
         {"service", static_cast<double>(asked_nanoseconds_) * 1e-9, served_, served_bytes_});
     return use;
   }
   std::vector<int64_t> bad_records() const override { return source_->bad_records(); }
   std::optional<CacheUse> cache_use() const override { return source_->cache_use(); }
-  std::optional<ServedCounts> served() const override { return ServedCounts{served_, made_here_}; }
+  std::optional<ServedCounts> served() const override {
+    return ServedCounts{served_, made_here_, service_->work_for(part_).threads()};
+  }
 
  private:
   // The rows of a padded batch have one length, which must be known before they are made.

@@ -122,6 +122,7 @@ std::vector<size_t> left_out_of(const Json& json, int64_t rows, size_t asked) {
 ReceivedSamples received_of(const net::Head& head, size_t asked, net::Places& places) {
   ReceivedSamples received;
   const Json json = Json::parse(head.header);
+  if (json.contains("work")) received.work = server_work_of(json.at("work"));
   const int64_t rows = whole_number(json.at("rows"));
   received.left_out = left_out_of(json.at("left_out"), rows, asked);
   std::set<std::string> names;
@@ -147,7 +148,7 @@ ReceivedSamples received_of(const net::Head& head, size_t asked, net::Places& pl
 
 }  // namespace
 
-SamplesReply reply_of(SampleMaker::Samples samples) {
+SamplesReply reply_of(SampleMaker::Samples samples, const Json& work) {
   SamplesReply reply{.samples = std::move(samples)};
   std::vector<const Example*> rows;
   Json left_out = Json::array();
@@ -191,8 +192,9 @@ SamplesReply reply_of(SampleMaker::Samples samples) {
                        {"shape", first.sizes().slice(1).vec()},
                        {"pieces", in_pieces ? rows.size() : 1}});
   }
-  reply.message.header =
-      Json{{"left_out", left_out}, {"rows", rows.size()}, {"tensors", tensors}}.dump();
+  Json header{{"left_out", left_out}, {"rows", rows.size()}, {"tensors", tensors}};
+  if (!work.is_null()) header["work"] = work;
+  reply.message.header = header.dump();
   return reply;
 }
 

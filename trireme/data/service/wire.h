@@ -3,14 +3,17 @@
 //   request  {"op": "get", "part": DIGEST, "epoch": 3, "seed": 7, "indices": [5, 0, 3]}, and
 //            "seeds" if the draws have their own, and "longest" for a part that is padded
 //   reply    {"left_out": [1], "rows": 2, "tensors": [{"name": "data", "dtype": "Float",
-//             "shape": [3, 224, 224], "pieces": 2}, ...]}, and the pieces of each tensor in order
+//             "shape": [3, 224, 224], "pieces": 2}, ...]}, and the pieces of each tensor in order;
+//             "work": the server's work for the part (server_work.h), which a reply may lack
 //
 // A server sends large rows from where they lie, each as a piece of its own. The receiver puts the
 // pieces of a tensor behind each other.
 #pragma once
 #include <trireme/data/service/facts.h>
 #include <trireme/data/service/sample_maker.h>
+#include <trireme/data/service/server_work.h>
 #include <trireme/net/requests/message.h>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,7 +26,7 @@ struct SamplesReply {
   std::vector<std::vector<std::byte>> gathered;
 };
 // Throws Error(invalid_argument) if the samples have different forms: they make no batch.
-SamplesReply reply_of(SampleMaker::Samples samples);
+SamplesReply reply_of(SampleMaker::Samples samples, const Json& work = nullptr);
 
 std::string request_of(const PartFacts& part, const Draws& draws);
 
@@ -31,6 +34,7 @@ std::string request_of(const PartFacts& part, const Draws& draws);
 struct ReceivedSamples {
   Example rows;
   std::vector<size_t> left_out;  // Places in the request.
+  std::optional<ServerWork> work;
 };
 // Makes the tensors that a reply's head announces for `asked` samples, and the places of its
 // pieces in them. Throws Error(corrupt), and nothing else, that begins with `server` for a head
