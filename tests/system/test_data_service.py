@@ -259,6 +259,32 @@ train: {{epochs: 6, dtype: float64}}
         self.counts_of(server)
         self.assert_nothing_is_left()
 
+    def test_the_samples_of_a_mixture_have_the_same_bits(self):
+        images = self.folder / "images"
+        self.config.write_text(f"""
+model: {{name: mlp, hidden: [16]}}
+data:
+  name: mixture
+  sources:
+    - {{name: image_folder, path: {images}, weight: 2}}
+    - {{name: image_folder, path: {images}}}
+  batch: 16
+  test_fraction: 0.25
+  stages: decode | random_resized_crop(16, scale=0.5:1) | flip | normalise(0.5, 0.25) | mixup(0.2)
+  service_timeout: 20s
+optimizer: {{name: sgd, lr: 0.02}}
+train: {{epochs: 3, dtype: float64}}
+""")
+        one = self.fit(name="one")
+        server, address = self.serve()
+        for name, service in (("served", address), ("host", "host")):
+            other = self.fit("--set", f"data.service={service}", name=name)
+            self.assert_same_training(other, one)
+            self.assertEqual(other["input"]["made_here"], 0)
+            self.assertGreater(other["input"]["served"], 100)
+        self.counts_of(server)
+        self.assert_nothing_is_left()
+
     def test_the_slowest_stage_of_a_service_is_named(self):
         stages = "data.stages=decode | resize(16:16) | normalise(0.5, 0.25) | map(slow)"
         words = ["--set", stages, "--set", f"model.library={OWN_STAGE}", "--set",

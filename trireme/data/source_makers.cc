@@ -45,12 +45,9 @@ SourceMaker records_or(SourceMaker others) {
 
 Sources mixture_sources(const Dataset& data) {
   const auto& parts = std::any_cast<const MixtureParts&>(data.samples);
-  std::vector<std::shared_ptr<const Source>> trains, tests;
-  for (size_t i = 0; i < parts.sets.size(); ++i) {
-    Sources one = make_sources(parts.kinds[i], parts.sets[i]);
-    trains.push_back(std::move(one.train));
-    if (one.test && parts.uses_test(i)) tests.push_back(std::move(one.test));
-  }
+  Sources made = samples_of_mixture(data);
+  if (!service_addresses(parts.options.service).empty())
+    made = served_mixture(data, std::move(made));
   const auto padded = [&](std::shared_ptr<const Source> samples, const Stages& stages) {
     const Stage* const pad = find_stage(stages, "pad");
     if (!pad) return samples;
@@ -60,16 +57,13 @@ Sources mixture_sources(const Dataset& data) {
     return std::shared_ptr<const Source>(
         std::make_shared<PaddedSource>(std::move(samples), options));
   };
-  Sources sources{
-      padded(std::make_shared<MixtureSource>(std::move(trains), data.mixture), parts.stages.train),
-      nullptr};
+  Sources sources{padded(std::move(made.train), parts.stages.train), nullptr};
   Stages mixes;
   for (const Stage& stage : parts.stages.train)
     if (stage.form->kind == StageKind::mix) mixes.push_back(stage);
   if (BatchMix mix(mixes, data.input.classes); !mix.empty())
     sources.train = mix_source(std::move(sources.train), std::move(mix));
-  if (!tests.empty())
-    sources.test = padded(std::make_shared<ChainedSource>(std::move(tests)), parts.stages.test);
+  if (made.test) sources.test = padded(std::move(made.test), parts.stages.test);
   return sources;
 }
 
@@ -90,6 +84,19 @@ config::Registry<SourceMaker>& source_makers() {
 }
 
 }  // namespace
+
+Sources samples_of_mixture(const Dataset& data) {
+  const auto& parts = std::any_cast<const MixtureParts&>(data.samples);
+  std::vector<std::shared_ptr<const Source>> trains, tests;
+  for (size_t i = 0; i < parts.sets.size(); ++i) {
+    Sources one = make_sources(parts.kinds[i], parts.sets[i]);
+    trains.push_back(std::move(one.train));
+    if (one.test && parts.uses_test(i)) tests.push_back(std::move(one.test));
+  }
+  Sources samples{std::make_shared<MixtureSource>(std::move(trains), data.mixture), nullptr};
+  if (!tests.empty()) samples.test = std::make_shared<ChainedSource>(std::move(tests));
+  return samples;
+}
 
 Sources make_sources(const std::string& name, const Dataset& data) {
   return source_makers().find(name)(data);

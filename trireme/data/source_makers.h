@@ -14,6 +14,10 @@ struct Sources {
 // Makes the sources of a data set that the kind of the same name has read.
 using SourceMaker = std::function<Sources(const Dataset&)>;
 
+// The samples of a mixture's sources as this process makes them, in front of the stages that its
+// batches have.
+Sources samples_of_mixture(const Dataset& data);
+
 // Throws Error(invalid_argument) that lists the known names.
 Sources make_sources(const std::string& name, const Dataset& data);
 // Adds the maker for a kind that add_kind() has added. Throws Error(invalid_argument) if the name

@@ -6,7 +6,6 @@
 #include <trireme/data/kinds/mixture_options.h>
 #include <trireme/data/kinds/mixture_set.h>
 #include <trireme/data/kinds/mixture_stages.h>
-#include <trireme/data/service/addresses.h>
 #include <trireme/records/remote/address.h>
 #include <algorithm>
 #include <string_view>
@@ -30,6 +29,10 @@ std::vector<SourceOptions> sources_to_read(const DataOptions& options) {
   std::vector<SourceOptions> sources = sources_with_stages(options);
   const auto count = static_cast<int64_t>(sources.size());
   for (SourceOptions& source : sources) {
+    if (source.options.service != options.service)
+      refuse_source(source.name, "a data service makes the samples of the whole mixture",
+                    "data.service beside data.sources, and not in them");
+    source.options.service = DataOptions().service;
     if (!options.test_path.empty()) {
       if (!source.options.test_path.empty())
         refuse_source(source.name, "it has a test_path, and there is data.test_path too",
@@ -73,11 +76,6 @@ void check_mixture_set(const DataOptions& options) {
                     "data.cache is auto, which chooses for one data set, and each source of a "
                     "mixture has a cache of its own",
                     "data.cache=stages, and the stage cache");
-      // A mixture asks its sources for one sample after the other.
-      if (!service_addresses(source.options.service).empty())
-        throw Error(ErrorCode::unsupported, "data",
-                    "data.service makes the samples of one data set, and not of a mixture's",
-                    "no data.service in data.sources");
       return 0;
     });
 }
@@ -238,7 +236,8 @@ Dataset read_source_set(DataOptions own, int64_t memory_bytes) {
 Dataset read_mixture_set(const DataOptions& options) {
   check_mixture_set(options);
   const std::vector<SourceOptions> sources = sources_to_read(options);
-  MixtureParts parts{.stages = batch_stages_of(options),
+  MixtureParts parts{.options = options,
+                     .stages = batch_stages_of(options),
                      .has_own_test = !options.test_path.empty()};
   for (const SourceOptions& source : sources) {
     parts.kinds.push_back(source.options.name);

@@ -10,6 +10,7 @@ namespace trireme::data {
 
 // The samples of such a Dataset.
 struct MixtureParts {
+  DataOptions options;
   std::vector<std::string> kinds;
   std::vector<Dataset> sets;
   StagesOfParts stages;       // Those of the mixture itself, for batches.

@@ -6,6 +6,7 @@
 #include <trireme/base/error.h>
 #include <trireme/base/hash.h>
 #include <trireme/base/version.h>
+#include <trireme/data/kinds/mixture_set.h>
 #include <trireme/data/kinds/record_set.h>
 #include <trireme/data/pipeline/field_choice.h>
 #include <algorithm>
@@ -110,6 +111,53 @@ PartFacts facts_of(std::string name, const RecordParts& parts, const records::Re
   return part;
 }
 
+// The parts of a set whose samples are no records, and have no stages.
+std::vector<PartFacts> facts_of_table(const Dataset& data) {
+  if (data.content.empty())
+    throw Error(ErrorCode::unsupported, "data",
+                "data.service compares the content of the data, and that of this source is not "
+                "known",
+                "data.service: none, or sources with files of docs/input.md");
+  const Json facts{{"the content of the data", data.content},
+                   {"the content of the test part", data.test_content},
+                   {"the held-out part (data.test_path, test_fraction, split_seed)",
+                    data.split.test.empty() ? "none" : data.split.test.describe()},
+                   {"data.classes", std::to_string(data.input.classes)}};
+  return {{.name = "train", .samples = data.train_samples, .facts = facts},
+          {.name = "test", .samples = data.test_samples, .facts = facts, .is_fixed = true}};
+}
+
+// The samples of a mixture are those of its sources under other numbers.
+std::vector<PartFacts> facts_of_mixture(const Dataset& data, const MixtureParts& parts) {
+  if (find_stage(parts.stages.train, "pad") || find_stage(parts.stages.test, "pad"))
+    throw Error(ErrorCode::unsupported, "data",
+                "data.service makes samples one by one, and the stage pad of a mixture needs all "
+                "samples of a batch",
+                "data.service: none, or data.stages without pad");
+  PartFacts train{.name = "train", .samples = data.mixture->numbers()},
+      test{.name = "test", .samples = data.test_samples, .is_fixed = true};
+  train.facts = test.facts = {{"the version of Trireme", std::string(version())},
+                              {"the version of LibTorch", std::string(libtorch_of_build())}};
+  train.facts["the mixture (sizes, weights, weights_at, when_exhausted, epoch_samples)"] =
+      sha256_hex(data.mixture->to_json().dump()).substr(0, 16);
+  for (size_t i = 0; i < parts.sets.size(); ++i) {
+    const bool has_records = std::any_cast<RecordParts>(&parts.sets[i].samples) != nullptr;
+    for (const PartFacts& own :
+         has_records ? facts_of_parts(parts.sets[i]) : facts_of_table(parts.sets[i])) {
+      const bool is_test = own.name == "test";
+      if (is_test && !parts.uses_test(i)) continue;
+      PartFacts& part = is_test ? test : train;
+      for (const auto& [name, value] : own.facts.items())
+        part.facts[fmt::format("source {}: {}", i + 1, name)] = value;
+      if (is_test) part.is_fixed = part.is_fixed && own.is_fixed;
+    }
+  }
+  std::vector<PartFacts> all{std::move(train)};
+  if (data.test_samples > 0) all.push_back(std::move(test));
+  for (PartFacts& part : all) part.digest = sha256_hex(part.facts.dump());
+  return all;
+}
+
 std::string shown(const Json& value) {
   std::string text = value.is_string() ? value.get<std::string>() : value.dump();
   if (text.size() > kLongestShown) text = text.substr(0, kLongestShown) + "...";
@@ -119,6 +167,8 @@ std::string shown(const Json& value) {
 }  // namespace
 
 std::vector<PartFacts> facts_of_parts(const Dataset& data) {
+  if (const auto* const mixture = std::any_cast<MixtureParts>(&data.samples))
+    return facts_of_mixture(data, *mixture);
   const auto& parts = std::any_cast<const RecordParts&>(data.samples);
   std::vector<PartFacts> all{
       facts_of("train", parts, *parts.train, parts.train_stages, parts.train_plan)};

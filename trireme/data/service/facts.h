@@ -22,9 +22,10 @@ struct PartFacts {
   int64_t longest = 0;
 };
 
-// The training part, and the test part if the data set has one. `data` is one of records. The
-// stages that mix the samples of a batch are not among the facts: a worker mixes by itself. Throws
-// Error(unsupported) for padded samples whose lengths are not known from the index.
+// The training part, and the test part if the data set has one. `data` is one of records, or a
+// mixture. The stages that mix the samples of a batch are not among the facts: a worker mixes by
+// itself. Throws Error(unsupported) for padded samples whose lengths are not known from the index,
+// and for what a mixture cannot have.
 std::vector<PartFacts> facts_of_parts(const Dataset& data);
 
 // Notes a shared object that this process has opened: the facts of parts whose stages call

@@ -71,7 +71,8 @@ std::string place_of(const std::string& path) {
 
 SampleService::SampleService(const DataOptions& options)
     : addresses_(service_addresses(options.service)),
-      folders_(place_of(options.path) + "\n" + place_of(options.test_path) + "\n"),
+      folders_(fmt::format("{}\n{}\n{}\n", place_of(options.path), place_of(options.test_path),
+                           options.sources)),
       timeout_(options.service_timeout) {}
 
 void SampleService::connect() {

@@ -6,6 +6,7 @@
 
 #include <trireme/base/cores.h>
 #include <trireme/base/error.h>
+#include <trireme/data/kinds/mixture_set.h>
 #include <trireme/data/kinds/record_set.h>
 #include <trireme/data/pipeline/functions.h>
 #include <trireme/data/pipeline/record_pipelines.h>
@@ -49,7 +50,45 @@ Sources served_sources(const Dataset& data, const DataOptions& options) {
   return {std::move(served.train), std::move(served.test)};
 }
 
+Sources served_mixture(const Dataset& data, Sources samples) {
+  const auto& parts = std::any_cast<const MixtureParts&>(data.samples);
+  const std::vector<PartFacts> facts = facts_of_parts(data);
+  const auto service = std::make_shared<SampleService>(parts.options);
+  const bool skips = std::ranges::any_of(parts.sets, [](const Dataset& set) {
+    const auto* const records = std::any_cast<RecordParts>(&set.samples);
+    return records && records->options.on_bad_record == "skip";
+  });
+  for (const PartFacts& part : facts) {
+    std::shared_ptr<const Source>& source = part.name == "train" ? samples.train : samples.test;
+    service->add({part, source});
+    source = serve_source(service, part, source, skips);
+  }
+  service->connect();
+  return samples;
+}
+
+namespace {
+
+std::vector<ServedPart> mixture_to_serve(const Dataset& data, const MixtureParts& parts) {
+  for (const Dataset& set : parts.sets)
+    if (const auto* const records = std::any_cast<RecordParts>(&set.samples)) {
+      require_functions(records->train_stages);
+      require_functions(records->test_stages);
+    }
+  const Sources samples = samples_of_mixture(data);
+  std::vector<ServedPart> served;
+  for (PartFacts& part : facts_of_parts(data)) {
+    const auto& source = part.name == "train" ? samples.train : samples.test;
+    served.push_back({std::move(part), source});
+  }
+  return served;
+}
+
+}  // namespace
+
 std::vector<ServedPart> parts_to_serve(const Dataset& data) {
+  if (const auto* const mixture = std::any_cast<MixtureParts>(&data.samples))
+    return mixture_to_serve(data, *mixture);
   const auto* const records = std::any_cast<RecordParts>(&data.samples);
   if (!records)
     throw Error(ErrorCode::unsupported, "data",

@@ -13,8 +13,11 @@ namespace trireme::data {
 // constructor does.
 Sources served_sources(const Dataset& data, const DataOptions& options);
 
+// The same for the samples of a mixture, in front of the stages that its batches have.
+Sources served_mixture(const Dataset& data, Sources samples);
+
 // The parts that a server makes. Throws Error(unsupported) for a data set that is not one of
-// records, and as facts_of_parts() does.
+// records or a mixture, and as facts_of_parts() does.
 std::vector<ServedPart> parts_to_serve(const Dataset& data);
 
 // The bytes of made samples that a server keeps by data.service_bytes.
