@@ -109,6 +109,29 @@ TEST_F(PytorchFile, NamesContentThatItCannotRead) {
       fails_with(ErrorCode::corrupt, {path_, "no list of entries"}, [&] { read_pytorch(path_); }));
 }
 
+TEST_F(PytorchFile, RefusesWhatMakesMoreThanPlainData) {
+  const std::string w = tensor(0, "K\x06\x85", "K\x01\x85");
+  for (const std::string module_and_name :
+       {"builtins\nmap", "itertools\nimap", "site\naddsitedir", "argparse\nNamespace",
+        "_thread\nstart_new_thread", "torch._utils\nos.system",
+        "torch.nn.modules.module\ntorch.load", "__main__\nos.system", "joblib\nload"})
+    for (const char* const how : {")R", ")\x81"}) {
+      write(std::string("\x80\x02}", 3) + std::string("X\x01\0\0\0w", 6) + w + "s" +
+            std::string("X\x01\0\0\0x", 6) + "c" + module_and_name + "\n" + how + "s.");
+      std::string name = module_and_name;
+      name[name.find('\n')] = '.';
+      EXPECT_TRUE(fails_with(ErrorCode::unsupported, {path_, "its pickle calls " + name + ","},
+                             [&] { read_pytorch(path_); }));
+    }
+  // A class of the programme that wrote the file, and a layer of PyTorch.
+  for (const std::string module_and_name :
+       {"my_training\nKind", "torch.nn.modules.linear\nLinear"}) {
+    write(std::string("\x80\x02}", 3) + std::string("X\x01\0\0\0w", 6) + w + "s" +
+          std::string("X\x01\0\0\0x", 6) + "c" + module_and_name + "\n)\x81s.");
+    EXPECT_EQ(read_pytorch(path_).size(), 1u);
+  }
+}
+
 // Depth and cycles cost no more than their own size.
 TEST_F(PytorchFile, HostilePicklesEndInAnError) {
   std::string deep(1'000'000, ']');

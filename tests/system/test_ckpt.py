@@ -1,5 +1,8 @@
 """`trireme ckpt`, and checkpoints that go to PyTorch and back."""
 
+import argparse
+import collections
+import datetime
 import enum
 import functools
 import hashlib
@@ -7,10 +10,12 @@ import json
 import os
 import pathlib
 import resource
+import site
 import subprocess
 import sys
 import unittest
 
+import numpy
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
@@ -149,8 +154,8 @@ class Ckpt(SystemTest):
 
     def test_a_file_with_code_is_refused_and_never_run(self):
         class Evil:
-            def __init__(self, *call):
-                self.call = call
+            def __init__(self, function, arguments):
+                self.call = function, arguments
 
             def __reduce__(self):
                 return self.call
@@ -159,14 +164,29 @@ class Ckpt(SystemTest):
         for call, name in (((os.system, (f"touch '{mark}'",)), "posix.system"),
                            ((eval, (f"open({str(mark)!r}, 'w')",)), "__builtin__.eval"),
                            ((getattr, ("text", "upper")), "__builtin__.getattr"),
+                           ((map, (os.remove, [str(mark)])), "itertools.imap"),
+                           ((site.addsitedir, (str(mark),)), "site.addsitedir"),
+                           ((argparse.Namespace, ()), "argparse.Namespace"),
                            ((torch.load, (str(mark),)), "torch.serialization.load"),
                            ((subprocess.Popen, (["touch", str(mark)],)), "commands.Popen")):
             with self.subTest(name):
                 torch.save({"w": torch.ones(2), "x": Evil(*call)}, self.folder / "evil.pt")
                 said = self.ckpt("convert", self.folder / "evil.pt", self.folder / "out.pt",
                                  code=2)
-                self.assertIn(f"its pickle calls {name}, which is code", said)
+                self.assertIn(f"its pickle calls {name}, which makes more than tensors", said)
+                self.assertIn("try: a state dict: torch.save(model.state_dict(), path)", said)
                 self.assertFalse(mark.exists() or (self.folder / "out.pt").exists())
+        # Objects that no call makes, and a callable that another one calls.
+        torch.save({"w": torch.ones(2), "args": argparse.Namespace(lr=1)},
+                   self.folder / "evil.pt")
+        said = self.ckpt("convert", self.folder / "evil.pt", self.folder / "out.pt", code=2)
+        self.assertIn("its pickle calls argparse.Namespace, which", said)
+        through = Evil(torch._tensor._rebuild_from_type_v2,
+                       (os.system, torch.Tensor, (f"touch '{mark}'",), {}))
+        torch.save({"w": torch.ones(2), "x": through}, self.folder / "evil.pt")
+        said = self.ckpt("convert", self.folder / "evil.pt", self.folder / "out.pt", code=2)
+        self.assertIn("its pickle calls posix.system, which", said)
+        self.assertFalse(mark.exists() or (self.folder / "out.pt").exists())
 
     def test_objects_without_code_do_not_make_a_file_unreadable(self):
         torch.jit.script(torch.nn.Conv2d(1, 2, 3, padding=1)).save(self.folder / "conv.pt")
@@ -176,6 +196,34 @@ class Ckpt(SystemTest):
         for name, tensors in (("conv", 2), ("objects", 1)):
             said = self.ckpt("convert", self.folder / f"{name}.pt", self.folder / "out.pt")
             self.assertIn(f"{tensors} tensors", said)
+
+    def test_reads_training_states_and_tensors_with_attributes(self):
+        model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2))
+        optimizer = torch.optim.Adam(model.parameters())
+        model(torch.ones(3, 2)).sum().backward()
+        optimizer.step()
+        schedule = torch.optim.lr_scheduler.StepLR(optimizer, 2)
+        named = torch.ones(2)
+        named.origin = "a note"
+        state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(),
+                 "schedule": schedule.state_dict(), "random": torch.get_rng_state(),
+                 "numpy": numpy.random.get_state(), "best": numpy.float64(0.5),
+                 "version": torch.__version__, "when": datetime.datetime.now(),
+                 "shape": torch.Size([2]), "device": torch.device("cpu"), "seen": {1, 2},
+                 "counts": collections.Counter("aab"), "complex": 1j, "raw": b"\xff",
+                 "parameter": torch.nn.Parameter(torch.full((2,), 3.0)), "named": named}
+        torch.save(state, self.folder / "training.pt")
+        self.ckpt("convert", self.folder / "training.pt", self.folder / "out.safetensors")
+        found = load_file(self.folder / "out.safetensors")
+        for name, tensor in model.state_dict().items():
+            self.assertTrue(torch.equal(found[f"model.{name}"], tensor), name)
+        moments = optimizer.state_dict()["state"]
+        self.assertTrue(torch.equal(found["optimizer.state.0.exp_avg"], moments[0]["exp_avg"]))
+        for name in ("parameter", "named"):
+            self.assertTrue(torch.equal(found[name], state[name].detach()), name)
+        torch.save(model, self.folder / "whole.pt")
+        self.assertIn("7 tensors",
+                      self.ckpt("convert", self.folder / "whole.pt", self.folder / "out.pt"))
 
     def test_rules_refuse_a_name_that_is_too_long_for_them(self):
         torch.save({"a" * 300_001: torch.ones(2)}, self.folder / "long.pt")

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <trireme/base/error.h>
+#include <trireme/checkpoint/pickle_callables.h>
 #include <map>
 
 namespace trireme::checkpoint {
@@ -108,6 +109,7 @@ class Machine {
     if (module.size() + name.size() > kLongestName) fail("it has a name that is too long");
     const PickleValue node = make(Kind::global);
     node->text = module + "." + name;
+    node->integer = static_cast<int64_t>(module.size());
     push(node);
   }
   void push_long(uint64_t size) {
@@ -130,78 +132,31 @@ class Machine {
     if (target->kind != Kind::list) fail("it appends to a value that is not a list");
     target->items.insert(target->items.end(), items.begin(), items.end());
   }
-  // Nothing is ever called. But a file that would run code in Python is no model, and whoever has
-  // it should know.
-  void refuse_code(const std::string& callable) const {
-    constexpr std::string_view kModules[] = {"os.",
-                                             "posix.",
-                                             "nt.",
-                                             "subprocess.",
-                                             "commands.",
-                                             "sys.",
-                                             "shutil.",
-                                             "socket.",
-                                             "pty.",
-                                             "importlib.",
-                                             "runpy.",
-                                             "code.",
-                                             "codeop.",
-                                             "ctypes.",
-                                             "pickle.",
-                                             "_pickle.",
-                                             "marshal.",
-                                             "webbrowser.",
-                                             "asyncio.",
-                                             "urllib.",
-                                             "http.",
-                                             "requests.",
-                                             "platform.",
-                                             "operator.",
-                                             "timeit.",
-                                             "pdb.",
-                                             "bdb.",
-                                             "pip.",
-                                             "cProfile.",
-                                             "profile.",
-                                             "pydoc.",
-                                             "types.CodeType",
-                                             "types.FunctionType",
-                                             "multiprocessing.",
-                                             "threading.",
-                                             "signal.",
-                                             "torch.hub.",
-                                             "torch.serialization.load",
-                                             "torch.load",
-                                             "torch.jit.load",
-                                             "torch.jit._serialization.",
-                                             "torch.package.",
-                                             "torch.utils.cpp_extension.",
-                                             "torch.storage._load_from_bytes",
-                                             "numpy.load",
-                                             "numpy.testing.",
-                                             "joblib.",
-                                             "dill.",
-                                             "cloudpickle."};
-    constexpr std::string_view kBuiltins[] = {"eval",    "exec",    "execfile", "compile",
-                                              "open",    "getattr", "setattr",  "__import__",
-                                              "globals", "input",   "apply",    "breakpoint"};
-    bool is_code = false;
-    for (const std::string_view module : kModules) is_code |= callable.starts_with(module);
-    for (const std::string_view module : {"builtins.", "__builtin__."})
-      for (const std::string_view name : kBuiltins)
-        is_code |= callable == std::string(module).append(name);
-    if (!is_code) return;
+  // Nothing is ever called. But a file that would run code in Python is no model, and its owner
+  // should know.
+  void refuse_code(const PickleNode& callable) const {
+    const std::string_view whole = callable.text;
+    const auto size = static_cast<size_t>(callable.integer);
+    const std::string_view module = whole.substr(0, size), name = whole.substr(size + 1);
+    if (makes_plain_data(module, name) || is_class_of_programme(module, name)) return;
     throw Error(ErrorCode::unsupported, "checkpoint",
-                fmt::format("{}: its pickle calls {}, which is code, and no code of a file is run",
-                            where_, callable),
+                fmt::format("{}: its pickle calls {}, which makes more than tensors and plain "
+                            "values: no code of a file is run",
+                            where_, whole),
                 "a state dict: torch.save(model.state_dict(), path); and a look at where the file "
                 "comes from");
   }
-  void construct(bool is_call) {
+  void construct() {
     const PickleValue arguments = pop(), callable = pop();
     if (arguments->kind != Kind::list || callable->kind != Kind::global)
       fail("it constructs a value that is not a class");
-    if (is_call) refuse_code(callable->text);
+    refuse_code(*callable);
+    // It calls its first argument.
+    if (callable->text == kRebuildFromType) {
+      if (arguments->items.size() < 3 || arguments->items[0]->kind != Kind::global)
+        fail("a tensor lacks an argument");
+      refuse_code(*arguments->items[0]);
+    }
     const PickleValue object =
         make(callable->text == "collections.OrderedDict" ? Kind::dict : Kind::object);
     object->text = callable->text;
@@ -289,8 +244,8 @@ class Machine {
         push_global(module->text, name->text);
         break;
       }
-      case 'R': construct(/*is_call=*/true); break;
-      case 0x81: construct(/*is_call=*/false); break;
+      case 'R':
+      case 0x81: construct(); break;
       case 'b': build(); break;
       case 'Q': {
         const PickleValue id = pop(), reference = make(Kind::persistent);

@@ -9,6 +9,7 @@
 #include <deque>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -30,13 +31,17 @@ struct PickleNode {
     object,
     persistent
   } kind = Kind::none;
-  int64_t integer = 0;             // boolean, integer
+  int64_t integer = 0;             // boolean, integer; global: the length of "module".
   std::string text;                // text; global and object: "module.name".
   std::vector<PickleValue> items;  // list; also tuples and sets.
   std::vector<std::pair<PickleValue, PickleValue>> entries;  // dict
   PickleValue arguments = nullptr;                           // object: a list; persistent: its id.
   PickleValue state = nullptr;                               // object: may be null.
 };
+
+// The callable of tensors with attributes, of buffers and of subclasses: its arguments are another
+// callable, a type, and the arguments for that callable.
+constexpr std::string_view kRebuildFromType = "torch._tensor._rebuild_from_type_v2";
 
 struct Pickle {
   // All nodes, in one container: their destruction needs no recursion, and cycles do no harm.
@@ -45,8 +50,9 @@ struct Pickle {
 };
 
 // `where` names the file in messages. Throws Error(corrupt) for a pickle that is cut off or
-// malformed, and Error(unsupported) for other opcodes, or naming a function that the file would
-// call in Python and that can do more than make a value.
+// malformed, and Error(unsupported) for other opcodes, or naming what the file would call in
+// Python, unless it makes plain data or is a class of the file's own programme
+// (pickle_callables.h).
 Pickle read_pickle(std::span<const std::byte> bytes, const std::string& where);
 
 }  // namespace trireme::checkpoint

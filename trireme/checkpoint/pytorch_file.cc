@@ -75,6 +75,13 @@ class PytorchReader {
       fail(ErrorCode::corrupt, fmt::format("'{}...' is nested too deep", name.substr(0, 100)));
     if (value->kind == Kind::dict) return walk_entries(*value, name, depth);
     if (value->kind != Kind::object) return;
+    if (value->text == kRebuildFromType) {
+      PickleNode inner;
+      inner.kind = Kind::object;
+      inner.text = argument(*value, 0)->text;
+      inner.arguments = argument(*value, 2);
+      return walk(&inner, name, depth + 1);
+    }
     if (value->text == "torch._utils._rebuild_parameter" ||
         value->text == "torch._utils._rebuild_parameter_with_state")
       return walk(argument(*value, 0), name, depth + 1);
