@@ -6,7 +6,6 @@
 namespace first_numbers_test {
 namespace {
 
-using trireme::comm::is_seeded_by_job;
 using trireme::comm::seed_by_job;
 
 uint64_t seed_now() { return at::detail::getDefaultCPUGenerator().current_seed(); }
@@ -28,7 +27,6 @@ uint64_t seed_of(const trireme::membership::Identity& identity) {
 
 TEST(FirstNumbers, AreThoseOfTheJobOnAllRanks) {
   const uint64_t seed = seed_of(rank_of_two(0, "one"));
-  EXPECT_TRUE(is_seeded_by_job());
   EXPECT_NE(seed, seed_at_start);
   EXPECT_EQ(seed_of(rank_of_two(1, "one")), seed);
   EXPECT_NE(seed_of(rank_of_two(0, "another")), seed);
@@ -37,7 +35,6 @@ TEST(FirstNumbers, AreThoseOfTheJobOnAllRanks) {
 TEST(FirstNumbers, AreThoseOfTheProgrammeIfItHasSetASeed) {
   seed_of(rank_of_two(0, "one"));
   at::manual_seed(5);
-  EXPECT_FALSE(is_seeded_by_job());
   seed_by_job(rank_of_two(0, "one"));
   EXPECT_EQ(seed_now(), 5u);
 }

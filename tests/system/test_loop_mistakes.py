@@ -216,6 +216,13 @@ class LoopMistakes(SystemTest):
         self.assertIn("OwnStepsOptions::joins in an elastic job", err)
         self.assertIn("the programme's use of Trireme", err)
 
+    def test_an_elastic_job_has_no_data_parallel(self):
+        code, out, err = self.run_to_end(TRIREME, "launch", "--elastic", "2:2", "--", PROGRAMME,
+                                         "drifted_with_data_parallel", timeout=60)
+        self.assertEqual(code, 2, out + err)
+        self.assertRegex(err, r"DataParallel in an elastic job \(--elastic\).*; try: Distributed "
+                         r"inside run_elastic\(\)")
+
     def test_a_loop_that_says_so_goes_on_behind_a_loss_that_is_nan(self):
         for name in ("skipped_nan_with_data_parallel", "own_look_at_gradients"):
             for processes in (1, 2):

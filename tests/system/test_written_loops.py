@@ -165,11 +165,28 @@ class WrittenLoops(SystemTest):
                                         f"{name} of {other}")
 
     def test_ranks_draw_other_numbers_and_rank_0_those_of_a_process_alone(self):
-        drawn = {line["rank"]: line["drawn"] for line in self.lines_of("noise", 3)}
-        self.assertEqual(len(set(drawn.values())), 3)
-        self.assertEqual(drawn[0], self.lines_of("noise", 1)[0]["drawn"])
-        self.assertEqual(drawn, {line["rank"]: line["drawn"]
-                                 for line in self.lines_of("noise", 3)})
+        for name, processes in (("noise", 3), ("noise_of_replicas", 2), ("noise_of_replicas", 3)):
+            with self.subTest(name, processes=processes):
+                drawn, again = ({line["rank"]: line["drawn"]
+                                 for line in self.lines_of(name, processes)} for _ in range(2))
+                alone = self.lines_of(name, 1)[0]["drawn"]
+                self.assertEqual(drawn[0], alone)
+                self.assertEqual(drawn, again)
+                for numbers in zip(*drawn.values()) if "replicas" in name else [drawn.values()]:
+                    self.assertEqual(len(set(numbers)), processes)
+
+    def test_injected_faults_strike_in_a_loop_of_replicas(self):
+        for phase in ("forward", "backward", "exchange", "optimizer"):
+            for apart in ({}, {"TEST_APART": "1"}):
+                with self.subTest(phase, **apart):
+                    code, out, err = self.run_to_end(
+                        TRIREME, "launch", "--workers", "2", "--inject",
+                        f"kill:rank=1@step=4,phase={phase}", "--", PROGRAMME, "noise_of_replicas",
+                        timeout=60, env=environment(OMP_NUM_THREADS="1", TEST_STEPS="6", **apart))
+                    self.assertNotEqual(code, 0, out + err)
+                    self.assertRegex(err, r"worker 1 .* was killed by signal 9 \(SIGKILL\) in "
+                                     rf"{phase} of step 4 ")
+                    self.assertNotIn("none of the faults", err)
 
     def continued(self, *options, processes=1, **variables):
         words = (PROGRAMME, "continued")

@@ -1,9 +1,12 @@
 // Steps as people write them: accumulated, with closures, with several models, models of
 // TorchScript, losses that are no plain mean.
 #include <torch/script.h>
+#include <trireme/parallel/data_parallel.h>
 #include <trireme/parallel/distributed.h>
+#include <trireme/parallel/optimizer.h>
 #include <trireme/parallel/sync_batch_norm.h>
 #include <trireme/train/loop_record.h>
+#include <algorithm>
 #include <cstdlib>
 #include <memory>
 #include <vector>
@@ -230,6 +233,24 @@ void noise(World& world) {
       << std::endl;
 }
 
+// The replicas of a programme with a seed of its own drop other elements out, before and behind a
+// step. TEST_STEPS makes further steps.
+void noise_of_replicas(World& world) {
+  auto model = std::make_shared<Net>();
+  trireme::DataParallel replica(world, model, trireme::SGD{.lr = 0.1}, replica_options());
+  const auto kept = [] {
+    return (torch::dropout(torch::ones({40}), 0.5, true) * torch::arange(1, 41)).sum();
+  };
+  const auto first = kept();
+  for (int step = 0; step < std::max(1, number_in("TEST_STEPS")); ++step)
+    replica.step(model->forward(samples()).mean(), 2);
+  const auto drawn = torch::stack({first, kept()}).to(torch::kDouble);
+  std::cout << trireme::Json{{"rank", world.rank()},
+                             {"drawn", {drawn[0].item<double>(), drawn[1].item<double>()}}}
+                   .dump()
+            << std::endl;
+}
+
 // Losses that are no plain mean over the samples: a sum, and a mean with weights of classes.
 void weighed(World& world) {
   Net model;
@@ -325,6 +346,7 @@ Loops written_steps() {
           {"gan", gan},
           {"odd", odd},
           {"noise", noise},
+          {"noise_of_replicas", noise_of_replicas},
           {"weighed", weighed},
           {"applied", applied},
           {"norms_of_all", norms_of_all},

@@ -132,7 +132,7 @@ int launch_job(const LaunchArguments& arguments) {
   if (faults && options.nodes == 1 && faults->none_has_struck())
     log_warning(
         "none of the faults of --inject has struck: {}. They strike in loops with "
-        "Distributed (docs/own_loop.md), at the step and phase that they name",
+        "Distributed or DataParallel (docs/own_loop.md), at the step and phase that they name",
         arguments.inject);
   return code;
 }
@@ -170,8 +170,8 @@ void add_launch(Command app) {
                  "OMP_NUM_THREADS and MKL_NUM_THREADS of each worker (default: cores / workers of "
                  "this host)");
   command.option("--inject", arguments->inject,
-                 "Faults to inject into a loop with Distributed, such as \"kill:rank=1@step=40\" "
-                 "(docs/faults.md)");
+                 "Faults to inject into a loop with Distributed or DataParallel, such as "
+                 "\"kill:rank=1@step=40\" (docs/faults.md)");
   command.flag("--no-prefix", arguments->no_prefix, "Print output without the worker's number");
   command.option("--stop-grace", arguments->stop_grace,
                  "After a request to stop, workers have this long to save and end; then they are "

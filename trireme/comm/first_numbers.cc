@@ -3,7 +3,6 @@
 
 #include <trireme/base/hash.h>
 #include <trireme/comm/first_numbers.h>
-#include <atomic>
 #include <cstdint>
 #include <mutex>
 #include <string>
@@ -22,8 +21,6 @@ uint64_t seed_now() {
 const uint64_t seed_at_start = seed_now();
 constexpr uint64_t kLargestOfPeople = 0xffffffff;
 
-std::atomic<uint64_t> seed_of_job = 0;  // 0: there is none.
-
 bool has_seed_of_programme() {
   return seed_now() != seed_at_start || seed_at_start <= kLargestOfPeople;
 }
@@ -34,10 +31,7 @@ void seed_by_job(const membership::Identity& identity) {
   const bool is_alone = identity.workers == 1 && !identity.elastic;
   if (is_alone || has_seed_of_programme()) return;
   const std::string job = sha256_hex(identity.job_id + "\n" + identity.token.value_or(""));
-  seed_of_job = std::stoull(job.substr(0, 13), nullptr, 16) | 1;
-  at::manual_seed(seed_of_job);
+  at::manual_seed(std::stoull(job.substr(0, 13), nullptr, 16) | 1);
 }
-
-bool is_seeded_by_job() { return seed_of_job != 0 && seed_now() == seed_of_job; }
 
 }  // namespace trireme::comm

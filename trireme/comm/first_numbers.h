@@ -8,7 +8,5 @@ namespace trireme::comm {
 // Seeds the default generators with a number of the job, which is the same on all ranks and
 // another one in each job. Does nothing if the programme has set a seed, or the process is alone.
 void seed_by_job(const membership::Identity& identity);
-// Whether the default generator still has the seed of seed_by_job().
-bool is_seeded_by_job();
 
 }  // namespace trireme::comm

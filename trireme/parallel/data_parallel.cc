@@ -6,10 +6,10 @@
 #include <trireme/base/error.h>
 #include <trireme/base/hash.h>
 #include <trireme/base/log.h>
-#include <trireme/comm/first_numbers.h>
 #include <trireme/parallel/data_parallel_impl.h>
 #include <trireme/parallel/gradients.h>
 #include <trireme/parallel/own_differences.h>
+#include <trireme/parallel/own_faults.h>
 #include <trireme/parallel/shared_random.h>
 #include <trireme/parallel/step_facts.h>
 #include <trireme/parallel/sync_batch_norm.h>
@@ -138,6 +138,15 @@ void DataParallel::Impl::look_for_own_loop(World& world, bool may_train_apart) {
   apart_from_engines->know(state.parameters);
 }
 
+void DataParallel::Impl::enter(Phase phase) const {
+  if (own_loop) own_loop->enter(phase);
+}
+
+void DataParallel::Impl::end_own_step() const {
+  enter(Phase::optimizer);  // The update is done, and the step has not ended.
+  if (own_loop && own_loop->end_step(teller)) enter(Phase::forward);
+}
+
 void DataParallel::Impl::look_at_own_step(const StepOutcome& outcome) {
   if (!own_loop) return;
   ++own_steps;
@@ -188,6 +197,7 @@ StepOutcome DataParallel::Impl::exchange_facts(const Contribution& mine, const U
 
 StepOutcome DataParallel::Impl::finish(const Update& update) {
   if (own_loop) own_loop->require_not_left("step()");
+  enter(Phase::exchange);
   Contribution mine = std::exchange(pending, Contribution{});
   mine.digest = digest_for_own_loop();
   if (scaler) mine.gradient_scale = scaler->scale();
@@ -221,12 +231,18 @@ std::unique_ptr<DataParallel::Impl> join(World& world, std::shared_ptr<torch::nn
   if (!updated.optimizer)
     throw Error(ErrorCode::invalid_argument, "parallel", "the optimizer is null",
                 "pass one, or options such as trireme::SGD{.lr = 0.1}");
+  if (world.is_elastic())
+    throw Error(ErrorCode::unsupported, "parallel",
+                "DataParallel in an elastic job (--elastic): it keeps no copy of the state with "
+                "which the others could go on without a lost worker",
+                "Distributed inside run_elastic() (docs/own_loop.md), or trireme launch without "
+                "--elastic");
   auto impl = std::make_unique<DataParallel::Impl>(world.make_groups(1)[0], std::move(module),
                                                    std::move(updated), options);
   impl->look_for_own_loop(world, options.trains_apart);
   SyncBatchNorm::weigh_by(nullptr);
-  // The ranks of a programme that has set no seed have drawn the same until now.
-  if (comm::is_seeded_by_job()) draw_other_numbers(impl->device, world.rank(), /*number=*/0);
+  draw_other_numbers(impl->device, world.rank(), /*number=*/0);
+  listen_for_faults(world);
   return impl;
 }
 
@@ -265,6 +281,7 @@ void DataParallel::backward(const at::Tensor& loss, int64_t samples, int64_t tot
                             ? static_cast<double>(samples) / static_cast<double>(total_samples)
                             : static_cast<double>(samples);
   const at::Tensor start = at::full_like(loss.detach(), weight * loss_scale());
+  impl_->enter(Phase::backward);
   std::optional<AllocationScope> scope;
   if (auto memory = impl_->exchange->gradient_memory()) scope.emplace(std::move(memory));
   loss.backward(start);
@@ -278,7 +295,10 @@ void DataParallel::last_backward(const at::Tensor& loss, int64_t samples, int64_
 }
 
 StepOutcome DataParallel::step() {
-  return impl_->finish([this](std::span<const int> reduced) { impl_->update(reduced); });
+  const StepOutcome outcome =
+      impl_->finish([this](std::span<const int> reduced) { impl_->update(reduced); });
+  impl_->end_own_step();
+  return outcome;
 }
 
 StepOutcome DataParallel::step(const std::function<at::Tensor()>& closure, int64_t samples) {
@@ -310,6 +330,7 @@ StepOutcome DataParallel::step(const std::function<at::Tensor()>& closure, int64
   });
   impl_->masters.publish();
   for (const auto& [name, tensor] : impl_->parameters) tensor.mutable_grad().reset();
+  impl_->end_own_step();
   return first;
 }
 

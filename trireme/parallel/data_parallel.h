@@ -32,7 +32,9 @@ class DataParallel {
  public:
   // COLLECTIVE. For one replica in each process. Connects the world, plans the engine, and
   // compares model, options, optimizer and plan over all ranks: Error(invalid_argument) names two
-  // ranks and the first difference. Then every rank takes rank 0's parameters and buffers.
+  // ranks and the first difference. Then every rank takes rank 0's parameters and buffers. Rank 0
+  // draws random numbers as before, and each other rank its own. Throws Error(unsupported) in an
+  // elastic job, before it connects.
   DataParallel(World& world, std::shared_ptr<torch::nn::Module> module,
                const OptimizerFactory& optimizer, DataParallelOptions options = {});
   // Does the same with an optimizer that the caller made, e.g. with parameter groups.

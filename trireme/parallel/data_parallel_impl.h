@@ -37,6 +37,7 @@ struct DataParallel::Impl : UpdatedTensors {
   bool told_unused = false;
   // The loop of the user's own and its steps; null in an engine of the Trainer, which has guards.
   std::shared_ptr<World::OwnLoop> own_loop;
+  const std::shared_ptr<const void> teller = std::make_shared<int>();  // Known to end_step().
   int64_t own_steps = 0;
   int64_t alike_in = 0;  // The last step in which the replicas' parameters were found alike.
   std::shared_ptr<TrainedApart> apart_from_engines;  // Null unless the loop is looked at for it.
@@ -77,6 +78,10 @@ struct DataParallel::Impl : UpdatedTensors {
   uint64_t digest_for_own_loop() const;
   void look_for_own_loop(World& world, bool may_train_apart);
   void look_at_own_step(const StepOutcome& outcome);
+  // The phases and steps of the loop, which the launcher knows and where faults strike. They do
+  // nothing in an engine of the Trainer.
+  void enter(Phase phase) const;
+  void end_own_step() const;
   // COLLECTIVE, as step() is, to which the other ranks come. All ranks throw.
   [[noreturn]] void refuse_on_all(ParameterChange found);
   // COLLECTIVE. exchange->exchange(), with an error that names what differs between the ranks.
