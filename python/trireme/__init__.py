@@ -19,6 +19,7 @@ import os
 import pathlib
 import shutil
 import subprocess
+import tempfile
 
 from . import _place
 
@@ -54,13 +55,18 @@ def launch(command, workers=2, elastic=None, **options):
     return subprocess.run([*words, "--", *map(str, command)], check=False, **options).returncode
 
 
-def plan(config, *words):
-    """What `trireme plan CONFIG WORDS... --json` prints."""
-    done = subprocess.run([_programme(), "plan", str(config), *map(str, words), "--json"],
-                          check=False, capture_output=True, text=True)
+def _output_of(*words):
+    """What `trireme WORDS...` prints. Raises RuntimeError with its message."""
+    done = subprocess.run([_programme(), *map(str, words)], check=False, capture_output=True,
+                          text=True)
     if done.returncode != 0:
         raise RuntimeError(done.stderr.strip())
-    return json.loads(done.stdout)
+    return done.stdout
+
+
+def plan(config, *words):
+    """What `trireme plan CONFIG WORDS... --json` prints."""
+    return json.loads(_output_of("plan", config, *words, "--json"))
 
 
 def read_report(path):
@@ -69,14 +75,14 @@ def read_report(path):
 
 
 def read_checkpoint(folder):
-    """The manifest and the model's tensors of the newest checkpoint in a folder, or of the
-    checkpoint itself. Needs the package safetensors."""
-    from safetensors.torch import load_file
-    folder = pathlib.Path(folder)
-    steps = sorted(folder.glob("step-*"))
-    if not (folder / "manifest.json").exists():
-        if not steps:
-            raise FileNotFoundError(f"there is no checkpoint in {folder}")
-        folder = steps[-1]
-    manifest = json.loads((folder / "manifest.json").read_text())
-    return manifest, load_file(str(folder / "model.safetensors"))
+    """The manifest of the newest whole checkpoint in a folder, or of the checkpoint itself, and the
+    model's tensors by name. All ranks' slices are put together, and every file is compared with its
+    hash, by `trireme ckpt`: RuntimeError has its message. A copy of the model lies in the folder of
+    temporary files (TMPDIR) meanwhile."""
+    import torch
+    found = pathlib.Path(json.loads(_output_of("ckpt", "inspect", folder, "--json"))["path"])
+    with tempfile.TemporaryDirectory(prefix="trireme-") as temporary:
+        whole = pathlib.Path(temporary, "model.pt")
+        _output_of("ckpt", "convert", found, whole)
+        tensors = torch.load(whole, map_location="cpu", weights_only=True)
+    return json.loads((found / "manifest.json").read_text()), dict(tensors)

@@ -17,7 +17,8 @@ class World:
     def __init__(self):
         self._handle = ctypes.c_void_p()
         self._replicas = 0
-        self._shared = None  # The samples of this rank's part of the batch that share() divided.
+        # The batch that share() divided: the samples of this rank's part, and its fraction.
+        self._shared, self._weight = None, None
         self._backward, self._reached = None, {}
         self._living, self._updates = weakref.WeakSet(), Updates()
         check(library().trireme_world_join(ctypes.byref(self._handle)))
@@ -43,7 +44,10 @@ class World:
                                               ctypes.byref(count)))
         import torch
         if torch.is_grad_enabled():
-            self._shared = count.value
+            weight = count.value / batch
+            for replica in self._living:
+                replica._weigh_own_sum(weight)
+            self._shared, self._weight = count.value, weight
         return range(first.value, first.value + count.value)
 
     def all_reduce(self, tensor, op="sum"):
@@ -167,6 +171,18 @@ class Replica:
             self._handed_over = None
         if self.overlap:
             self._hand_over(index, parameter.grad)
+
+    def _weigh_own_sum(self, next_weight):
+        """A sum under no_sync() has the weights of its batches: the next batch may have another
+        one, by which the whole sum will be multiplied."""
+        now = self.world._weight
+        if not self._has_own_alone or self.samples is not None or now in (None, next_weight):
+            return
+        import torch
+        with torch.no_grad():
+            for parameter in self._parameters:
+                if parameter.grad is not None:
+                    parameter.grad.mul_(now / next_weight)
 
     def _hand_over(self, index, gradient):
         if self._handed_over is None:

@@ -143,6 +143,43 @@ else:
                                          env=environment(**PACKAGE))
         self.assertEqual(code, 0, out + err)
 
+    def read_checkpoint(self, folder):
+        """What read_checkpoint() gives without the package safetensors: (exit code, output)."""
+        code, out, err = self.run_to_end(sys.executable, "-c", f"""
+import json, sys
+sys.modules["safetensors"] = None
+import trireme
+manifest, tensors = trireme.read_checkpoint("{folder}")
+print(json.dumps({{name: [list(tensor.shape), tensor.double().sum().item()]
+                  for name, tensor in tensors.items()}}))
+""", timeout=100, env=environment(**PACKAGE))
+        return (code, json.loads(out.splitlines()[-1])) if code == 0 else (code, err)
+
+    def test_checkpoints_in_parts_are_read_whole_and_compared_with_their_hashes(self):
+        found = {}
+        for name, *words in (("alone",), ("stages", "mesh.pipeline=2"), ("rows", "shard.level=3")):
+            folder = self.folder / name / "saved"
+            self.train("--workers", "1" if name == "alone" else "2", "--set", "model.name=mlp",
+                       "--set", "train.steps=3", "--set", f"checkpoint.dir={folder}",
+                       *(each for word in words for each in ("--set", word)), name=name)
+            code, found[name] = self.read_checkpoint(folder)
+            self.assertEqual(code, 0, found[name])
+        for name in ("stages", "rows"):
+            self.assertGreaterEqual(len(list((self.folder / name).glob("saved/step-*/model*"))), 2)
+            self.assertEqual(found[name].keys(), found["alone"].keys())
+            for tensor, (shape, total) in found["alone"].items():
+                self.assertEqual(found[name][tensor][0], shape, tensor)
+                self.assertAlmostEqual(found[name][tensor][1], total,
+                                       delta=1e-4 * max(1, abs(total)), msg=tensor)
+        saved = next((self.folder / "stages").glob("saved/step-*"))
+        part = saved / "model-1.safetensors"
+        part.write_bytes(part.read_bytes()[:-1] + b"?")
+        code, said = self.read_checkpoint(saved)
+        self.assertEqual(code, 1, said)
+        self.assertRegex(said, "RuntimeError: .*model-1.safetensors")
+        code, said = self.read_checkpoint(self.folder / "nothing")
+        self.assertRegex(said, "RuntimeError: .*nothing holds no checkpoint")
+
     def test_another_libtorch_is_refused_by_name(self):
         code, _, err = self.run_to_end(
             sys.executable, "-c",
