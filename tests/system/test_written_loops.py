@@ -16,8 +16,10 @@ PROGRAMME = BIN / "written_loops"
 
 
 class WrittenLoops(SystemTest):
-    def run_scenario(self, name, processes, **variables):
+    def run_scenario(self, name, processes, between_hosts=False, **variables):
         words = (PROGRAMME, name)
+        if between_hosts:  # Each process takes itself for a host.
+            words = ("sh", "-c", 'TRIREME_HOST="host$TRIREME_WORKER" exec "$0" "$1"', *words)
         if processes > 1:
             words = (TRIREME, "launch", "--workers", processes, "--", *words)
         return self.run_to_end(*words, timeout=90, env=environment(
@@ -28,12 +30,12 @@ class WrittenLoops(SystemTest):
         self.assertEqual(code, 0, f"{name}, {processes} processes\n{out}\n{err}")
         return [json.loads(line[line.index("{"):]) for line in out.splitlines() if "{" in line]
 
-    def assert_same(self, name, tolerance, at_least):
+    def assert_same(self, name, tolerance, at_least, **how):
         alone = self.lines_of(name, 1)
         self.assertGreaterEqual(len(alone), at_least)
         for processes in (2, 3):
             with self.subTest(name, processes=processes):
-                together = self.lines_of(name, processes)
+                together = self.lines_of(name, processes, **how)
                 self.assertEqual(len(together), len(alone))
                 for step, (one, other) in enumerate(zip(alone, together)):
                     for key, value in one.items():
@@ -87,6 +89,10 @@ class WrittenLoops(SystemTest):
     def test_losses_that_are_sums_or_have_weights_of_classes(self):
         self.assert_same("weighed", 1e-9, at_least=6)
 
+    def test_several_backward_calls_count_by_weights_of_their_own(self):
+        for between_hosts in (False, True):
+            self.assert_same("weighed_twice", 1e-9, at_least=6, between_hosts=between_hosts)
+
     def test_an_evaluation_that_shares_batches_changes_nothing(self):
         self.assert_same("evaluated_by_shares", 1e-9, at_least=6)
 
@@ -132,6 +138,7 @@ class WrittenLoops(SystemTest):
                 with self.subTest(processes=processes, reverse=reverse):
                     self.assert_joined("join", 2, processes, TEST_REVERSED=reverse)
                     self.assert_joined("joined_closures", 1, processes, TEST_REVERSED=reverse)
+                    self.assert_joined("joined_sums", 1, processes, TEST_REVERSED=reverse)
 
     def test_two_optimizers_a_record_and_checkpoints_with_unequal_numbers_of_batches(self):
         for processes in (2, 3):

@@ -76,6 +76,23 @@ void join(World& world) {
   }
 }
 
+// The loss is a sum over the samples of the ranks that have some.
+void joined_sums(World& world) {
+  Net model;
+  model.to(torch::kDouble);
+  Distributed<torch::optim::SGD> optimizer(world, model, torch::optim::SGDOptions(0.01));
+  int step = 0;
+  for (auto batch = unequal_batches(world, step); batch.defined();
+       batch = unequal_batches(world, ++step)) {
+    optimizer.zero_grad();
+    world.weigh(1, 1);
+    model.forward(batch).square().sum().backward();
+    optimizer.step();
+  }
+  optimizer.join();
+  print(world, {{"sum", sum_of(model)}});
+}
+
 // Two optimizers, of which one makes a step with every second batch; a record, and checkpoints
 // that are saved while some ranks have no batches any more.
 void joined_gan(World& world) {
@@ -248,6 +265,7 @@ void own_sampler(World& world) {
 
 Loops written_data() {
   return {{"join", join},
+          {"joined_sums", joined_sums},
           {"evaluated", evaluated},
           {"evaluated_on_a_device", evaluated_on_a_device},
           {"joined_gan", joined_gan},

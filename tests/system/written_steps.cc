@@ -276,6 +276,47 @@ void weighed(World& world) {
   }
 }
 
+// Several backward() calls in a step, each with weights of its own that do not add up to 1 over
+// the ranks: a sum over the samples, means that count by the samples, and a penalty of rank 0
+// alone that does not reach all parameters.
+void weighed_twice(World& world) {
+  Net model;
+  model.to(torch::kDouble);
+  auto loader = loader_for(world);
+  Distributed<torch::optim::SGD> optimizer(world, model, torch::optim::SGDOptions(0.002));
+  const auto gradients = [&] {
+    double sum = 0;
+    for (const auto& parameter : model.parameters())
+      sum += (parameter.grad() * parameter.detach()).sum().item<double>();
+    return sum;
+  };
+  int steps = 0;
+  for (auto& batch : *loader) {
+    const auto own = static_cast<double>(batch.data.size(0));
+    const auto loss = [&] {
+      return torch::nn::functional::cross_entropy(
+          model.forward(batch.data), batch.target,
+          torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kSum));
+    };
+    optimizer.zero_grad();
+    world.weigh(1, 1);
+    loss().backward();
+    const double first = gradients();
+    if (steps % 3 == 1) {
+      const auto quiet = optimizer.no_sync();
+      (loss() * 0.5).backward();
+    }
+    if (steps++ % 3 != 2) world.weigh(own, 1);
+    (world.size() == 1 || steps % 3 == 0 ? loss() : loss() / own).backward();
+    const double second = gradients();
+    world.weigh(world.rank() == 0 ? 1 : 0, 1);
+    model.output->weight.square().sum().backward();
+    const double third = gradients();
+    optimizer.step();
+    print(world, {{"first", first}, {"second", second}, {"third", third}, {"sum", sum_of(model)}});
+  }
+}
+
 // All ranks fill the parameters anew after Distributed was made, by apply().
 void applied(World& world) {
   Net model;
@@ -348,6 +389,7 @@ Loops written_steps() {
           {"noise", noise},
           {"noise_of_replicas", noise_of_replicas},
           {"weighed", weighed},
+          {"weighed_twice", weighed_twice},
           {"applied", applied},
           {"norms_of_all", norms_of_all},
           {"two_on_one_module", two_on_one_module},

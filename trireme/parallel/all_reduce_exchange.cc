@@ -79,9 +79,9 @@ class AllReduceExchange : public Exchange {
       // Compressed gradients were scaled back before.
       const double too_large = compressed_ ? 1.0 : mine.gradient_scale;
       const double total = static_cast<double>(outcome.samples);
-      // With weights the sum is the mean, but for ranks without samples.
-      const double factor = options_.weight ? static_cast<double>(mine.total_samples) / total
-                                            : 1.0 / (weighted_ ? too_large : too_large * total);
+      double factor = 1.0 / (weighted_ ? too_large : too_large * total);
+      if (options_.weight)
+        factor = weighted_ ? static_cast<double>(mine.total_samples) / total : 1.0;
       finish_step(parameters_, trainable_, factor, options_, update, outcome);
     }
     works_.clear();

@@ -64,8 +64,9 @@ struct ExchangeOptions {
   OffloadOptions offload;            // Applies to that memory.
   // Called when a pass over all gradients is done with one of them. May be empty.
   std::function<void(const at::Tensor& gradient)> gradient_used;
-  // With leave_means(): the factor of this rank's gradients now. Those of all ranks add up to 1,
-  // unless some have no samples.
+  // With leave_means(): the factor of this rank's gradients now. If Contribution::total_samples is
+  // given, those of all ranks add up to 1, unless some have no samples; the sum is then divided by
+  // what the others add up to.
   std::function<double()> weight;
 };
 

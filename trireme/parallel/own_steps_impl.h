@@ -12,6 +12,7 @@
 #include <trireme/base/hash.h>
 #include <trireme/comm/at_the_end.h>
 #include <trireme/parallel/backward_end.h>
+#include <trireme/parallel/counted_gradients.h>
 #include <trireme/parallel/data_parallel_impl.h>
 #include <trireme/parallel/gradient_watch.h>
 #include <trireme/parallel/own_checks.h>
@@ -36,6 +37,8 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
   const int number;  // Among the engines of this process.
   DataParallel::Impl engine;
   OwnChecks checks;
+  CountedGradients counted;
+  bool counts_again = false;  // Gradients do not lie aside, because they cannot.
   std::unique_ptr<GradientWatch> watch;
   const std::shared_ptr<const void> teller;  // OwnLoop::end_step() knows the engine by it.
   const int64_t part;                        // The engine's number in LoopTurns.
@@ -62,6 +65,8 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
                UpdatedTensors(*module, {std::shared_ptr<void>(), &optimizer}),
                engine_options(options)),
         checks(engine.parameters, options),
+        counted(tensors_of(engine.parameters), {.lie_aside = [this] { return lie_aside(); },
+                                                .factor = [this] { return factor_of_counted(); }}),
         teller(std::move(the_teller)),
         part(the_part) {}
 
@@ -83,7 +88,11 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
     before_leave = std::make_shared<const std::function<void()>>([this] { tell_at_the_end(); });
     loop->before_leave.emplace_back(before_leave);
     before_batch = std::make_shared<const std::function<void(const OwnLoop::BatchInHand&)>>(
-        [this](const OwnLoop::BatchInHand& next) { weigh_own_sum(next); });
+        [this](const OwnLoop::BatchInHand& next) {
+          weigh_own_sum(next);
+          watch_for_weights(next);
+        });
+    watch_for_weights(loop->batch);
     loop->before_batch.emplace_back(before_batch);
     SyncBatchNorm::weigh_by(loop);
     draw_other_numbers(engine.device, rank(), number);
@@ -92,17 +101,36 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
   // Ranks without batches learn only at the end of a backward that it has begun.
   void expect_backward() { engine.exchange->expect_backward(quiet == 0 && !loop->turns); }
 
+  void watch_for_weights(const OwnLoop::BatchInHand& batch) {
+    if (batch.weight >= 0) counts_again = !counted.begin();
+  }
+  bool lie_aside() const {
+    if (loop->batch.weight < 0 || has_own_alone) return false;
+    const bool has_any = std::ranges::any_of(
+        engine.parameters, [](const NamedTensor& each) { return each.tensor.grad().defined(); });
+    if (quiet > 0 && loop->weight() == 0 && has_any) throw weight_of_0_in_a_sum();
+    return has_any;
+  }
+  // Under no_sync() the sum over the ranks comes later: each rank then has its part of what counts
+  // already, so that all of them together have it once.
+  double factor_of_counted() const {
+    return has_own_alone ? 1 / (loop->weight() * engine.group->size()) : 1;
+  }
+
+  Error weight_of_0_in_a_sum() const {
+    return Error(
+        ErrorCode::invalid_argument, "parallel",
+        fmt::format("rank {}, step {}: a batch of weight 0 in a sum of several backward() "
+                    "under no_sync(): the sum cannot be multiplied by it",
+                    rank(), steps + 1),
+        "batches of weights above 0, or a backward() without no_sync() for each");
+  }
+
   // A sum under no_sync() has the weights of its batches: the next batch may have another one, by
   // which the whole sum will be multiplied.
   void weigh_own_sum(const OwnLoop::BatchInHand& next) const {
     if (!has_own_alone || loop->weight() == loop->weight_of(next)) return;
-    if (loop->weight() == 0 || loop->weight_of(next) == 0)
-      throw Error(
-          ErrorCode::invalid_argument, "parallel",
-          fmt::format("rank {}, step {}: a batch of weight 0 in a sum of several backward() "
-                      "under no_sync(): the sum cannot be multiplied by it",
-                      rank(), steps + 1),
-          "batches of weights above 0, or a backward() without no_sync() for each");
+    if (loop->weight() == 0 || loop->weight_of(next) == 0) throw weight_of_0_in_a_sum();
     const double factor = loop->weight() / loop->weight_of(next);
     const at::NoGradGuard no_grad;
     for (const auto& [name, tensor] : engine.parameters)
@@ -139,6 +167,12 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
       has_own_alone = true;
       return;
     }
+    if (counts_again && has_means && loop->batch.weight >= 0)
+      throw Error(ErrorCode::unsupported, "parallel",
+                  fmt::format("rank {}, step {}: several backward() with World::weigh() in a "
+                              "process whose autograd engine is not LibTorch's",
+                              rank(), steps + 1),
+                  "no_sync() for each backward() of a step but the last one");
     reduce();
     has_means = true;
     has_own_alone = false;
@@ -148,7 +182,9 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
     Contribution mine;
     const bool is_known = loop->batch.of_all > 0;
     mine.samples = loop->has_joined ? 0 : is_known ? loop->batch.samples : 1;
-    mine.total_samples = is_known ? loop->batch.of_all : engine.group->size();
+    // Weights of World::weigh() are what they are, also if some ranks have no samples.
+    const bool is_weighed = loop->batch.weight >= 0 && !loop->has_joined;
+    mine.total_samples = is_weighed ? 0 : is_known ? loop->batch.of_all : engine.group->size();
     mine.groups = engine.hash_of_groups();
     return mine;
   }

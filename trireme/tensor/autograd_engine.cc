@@ -1,6 +1,7 @@
 #include <trireme/tensor/autograd_engine.h>
 
 #include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/saved_variable_hooks.h>
 
 #include <optional>
@@ -24,7 +25,20 @@ class EngineThatAsks : public torch::autograd::Engine {
     const auto gradient_memory = threads_autograd().gradient_memory;
     if (gradient_memory != nullptr && !create_graph && !AllocationScope::is_open())
       scope.emplace(gradient_memory());
-    return Engine::execute(roots, inputs, keep_graph, create_graph, accumulate_grad, outputs);
+    const auto backward_begins = threads_autograd().backward_begins;
+    const bool is_inside = torch::autograd::get_current_graph_task_id() >= 0;
+    if (backward_begins == nullptr || !accumulate_grad || is_inside)
+      return Engine::execute(roots, inputs, keep_graph, create_graph, accumulate_grad, outputs);
+    const std::function<void()> end = backward_begins();
+    try {
+      const auto results =
+          Engine::execute(roots, inputs, keep_graph, create_graph, accumulate_grad, outputs);
+      end();
+      return results;
+    } catch (...) {
+      end();
+      throw;
+    }
   }
 };
 

@@ -2,6 +2,7 @@
 // only. It is LibTorch's own engine in everything else, so gradients are the same.
 #pragma once
 #include <trireme/tensor/cpu_allocator.h>
+#include <functional>
 #include <memory>
 
 namespace torch::autograd {
@@ -18,6 +19,9 @@ struct ThreadsAutograd {
   // tensors are offered to the result first, which may be null. On CPU, backward runs on the
   // thread that calls it.
   std::shared_ptr<AllocationSource> (*gradient_memory)() = nullptr;
+  // Called when a backward begins that leaves gradients, unless this thread is inside another one.
+  // What it returns is called when that backward has ended, well or by an error.
+  std::function<void()> (*backward_begins)() = nullptr;
 };
 ThreadsAutograd& threads_autograd();
 

@@ -66,10 +66,10 @@ class HostMeans : public Exchange {
     const StepFacts::Summed facts = facts_.read(sum_of_facts());
     StepOutcome outcome = facts.outcome;
     outcome.updated = outcome.nonfinite_ranks.empty() && outcome.samples > 0;
-    // The weights of all ranks add up to 1, but for ranks without samples.
     if (outcome.updated)
-      add_up(facts.used,
-             static_cast<double>(mine.total_samples) / static_cast<double>(outcome.samples));
+      add_up(facts.used, facts.weighted ? static_cast<double>(mine.total_samples) /
+                                              static_cast<double>(outcome.samples)
+                                        : 1.0);
     team_->barrier("means");
     if (outcome.updated) {
       find_nonfinite(outcome);
