@@ -5,6 +5,7 @@ import functools
 import os
 import re
 import shlex
+import statistics
 import sys
 import unittest
 
@@ -48,7 +49,52 @@ def commands(document):
             yield re.sub(r"[\[\]]|\.\.\.", "", line)
 
 
+def section(document, heading):
+    """Returns the text below a heading of the second level."""
+    return document.read_text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+
+
+def rows_with(text, *names):
+    """Returns the rows of a text's tables that have each of these cells."""
+    rows = [[cell.strip() for cell in line.strip("|").split("|")]
+            for line in text.splitlines() if line.startswith("|")]
+    return [row for row in rows if set(names) <= set(row)]
+
+
+def figures_of_benchmarks():
+    """Returns (Trireme, peer) of each row of README.md's table, by what docs/benchmarks.md has."""
+    def row(heading, *names):
+        found = rows_with(section(ROOT / "docs/benchmarks.md", heading), *names)
+        assert len(found) == 1, f"docs/benchmarks.md: {len(found)} rows of {names} in {heading}"
+        return found[0]
+
+    steps = section(ROOT / "docs/benchmarks.md", "Training step")
+    mean = r"([\d.]+) \(tuned\), ([\d.]+) \(as shipped\)"
+    tuned, shipped = re.search(rf"`shm`: .*?{mean}", " ".join(steps.split())).groups()
+    as_it_stands = statistics.geometric_mean(
+        float(cells[6]) for cells in rows_with(steps, "as it stands, shm", "DDP tuned"))
+    mlp = row("Training step", "mlp", "ours, shm", "DDP tuned")
+    start = row("Start", "mlp, 2 processes")
+    lost = row("Recovery", "next step, one of 2 killed")
+    save = row("Checkpoints", "added by a save", "torch.save")
+    gloo, mpi = (row("all_reduce", "25 MB", "ours, shm", peer) for peer in ("c10d Gloo", "OpenMPI"))
+    link = row("Links between hosts", "25 MB, 2 ranks on 2 hosts", "ours, tcp", "c10d Gloo")
+    seconds = [cell.partition(" (")[0] for cell in (lost[1], lost[3])]
+    return [(f"{mlp[3]} ms", f"{mlp[4]} ms"), (tuned, "1"), (shipped, "1"),
+            (f"{as_it_stands:.2f}", "1"), (f"{start[3]} ms", f"{start[4]} ms"),
+            (f"{seconds[0]} s, recovered {lost[2]} times",
+             f"{seconds[1]} s, recovered {lost[4]} times"),
+            (f"{save[1]} ms", f"{save[3]} ms"),
+            (f"{gloo[3]} ms", f"{gloo[4]} ms: Gloo; {mpi[4]} ms"),
+            (f"{link[3]} ms", f"{link[4]} ms")]
+
+
 class Documents(SystemTest):
+    def test_the_figures_of_the_readme_are_those_of_the_benchmarks(self):
+        rows = rows_with(section(ROOT / "README.md", "How fast it is"))[2:]
+        self.assertEqual([(ours, peer.rpartition(":")[0]) for _, ours, peer in rows],
+                         figures_of_benchmarks(), "README.md, docs/benchmarks.md")
+
     def test_code_is_an_excerpt_of_sources_that_are_compiled(self):
         examples = sorted((ROOT / "examples").glob("*/*.cc"))
         examples += sorted((ROOT / "examples/languages").glob("*/*"))
