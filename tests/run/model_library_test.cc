@@ -42,6 +42,11 @@ TEST(ModelLibrary, AFileThatIsNotThereIsNamed) {
               HasSubstr("registers no model"));
 }
 
+TEST(ModelLibrary, AProgrammeIsRefusedBeforeItIsOpened) {
+  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [] { use_model_library("/proc/self/exe"); }),
+              HasSubstr("which is a programme, and only a shared object can be opened"));
+}
+
 TEST(EarlyRegistration, KeepsTheFirstErrorUntilItIsAskedFor) {
   EXPECT_TRUE(config::register_early([] {}));
   config::throw_if_registration_failed();

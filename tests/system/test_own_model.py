@@ -56,6 +56,7 @@ class OwnModel(SystemTest):
         text = self.folder / "text.so"
         text.write_text("no shared object")
         self.assert_refused("registers no model", library=text)
+        self.assert_refused("which is a programme", library=BIN / "registered_names")
         self.assert_refused('model.name is "wave"', "waves", words=("--set", "model.name=wave"))
         self.assert_refused("early_stop.measure", "rmse", words=("--set", "early_stop.measure=f1"))
         self.assert_refused('train.metrics has "f1"', "rmse", words=("--set", "train.metrics=f1"))

@@ -1,3 +1,4 @@
+#include <elf.h>
 #include <fmt/format.h>
 
 #include <trireme/base/error.h>
@@ -10,6 +11,7 @@
 #include <trireme/models/shapes.h>
 #include <trireme/run/model_library.h>
 #include <trireme/train/own_names.h>
+#include <cstring>
 #include <mutex>
 #include <set>
 #include <string_view>
@@ -36,6 +38,22 @@ Opened& opened() {
                                  const std::string& remedy) {
   throw Error(ErrorCode::invalid_argument, "config",
               fmt::format("model.library is \"{}\", {}", path.string(), what), remedy);
+}
+
+// Whether an ELF file names a loader for itself, as programmes do. The system opens no programme
+// as a library.
+bool is_programme(const std::string& bytes) {
+  Elf64_Ehdr header;
+  if (bytes.size() < sizeof header || !bytes.starts_with(ELFMAG)) return false;
+  std::memcpy(&header, bytes.data(), sizeof header);
+  for (size_t i = 0; i < header.e_phnum; ++i) {
+    Elf64_Phdr part;
+    const size_t at = header.e_phoff + i * sizeof part;
+    if (at > bytes.size() - sizeof part) return false;
+    std::memcpy(&part, bytes.data() + at, sizeof part);
+    if (part.p_type == PT_INTERP) return true;
+  }
+  return false;
 }
 
 // Only the worker can read such data.
@@ -86,6 +104,10 @@ void use_model_library(const std::filesystem::path& path) {
   const std::filesystem::path canonical = std::filesystem::canonical(path);
   if (paths.contains(canonical)) return;
   const std::string bytes = read_file(canonical);
+  if (is_programme(bytes))
+    refuse_library(path, "which is a programme, and only a shared object can be opened",
+                   "the programme itself, which reads configurations with the names that it "
+                   "registers, or a module that trireme_add_model_library() makes of its source");
   const auto names = registrations_in(bytes);
   if (names.empty())
     refuse_library(path, "which registers no model, data set, loss, metric or function",

@@ -45,8 +45,8 @@ void open_library(const std::filesystem::path& path,
       ErrorCode::invalid_argument, "config",
       fmt::format("model.library is \"{}\", which cannot be opened: {}", path.string(), dlerror()),
       "a module that trireme_add_model_library() of this Trireme's CMake package makes, "
-      "with this Trireme's headers; a programme of your own must export its symbols "
-      "(ENABLE_EXPORTS)");
+      "with this Trireme's headers; a programme of your own that opens one must export its "
+      "symbols (ENABLE_EXPORTS)");
 }
 [[maybe_unused]] const bool opens_libraries = set_library_opener(open_library);
 
