@@ -2,6 +2,7 @@
 
 import json
 import re
+import subprocess
 import unittest
 
 from support import BIN, ROOT, TRIREME, SystemTest
@@ -28,6 +29,12 @@ class OwnModel(SystemTest):
         self.assertEqual(found["samples"]["lost"], 0)
         self.assertGreaterEqual(len(found["generations"]), 2)
         self.assertEqual(found["steps"], 6 * 32)
+
+    def test_it_shows_nothing_of_trireme(self):
+        shown = subprocess.run(["nm", "-DC", "--defined-only", LIBRARY], check=True,
+                               capture_output=True, text=True).stdout
+        self.assertIn("torch::", shown)
+        self.assertNotIn("trireme::", shown)
 
     def test_is_planned_and_timed(self):
         code, out, err = self.run_to_end(TRIREME, "plan", WAVES, "--workers", "2", "--set",

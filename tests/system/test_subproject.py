@@ -4,7 +4,6 @@ and from a repository, and by find_package in a plugin. The project keeps its ow
 import importlib.util
 import json
 import pathlib
-import subprocess
 import unittest
 
 from support import BIN, ROOT, SystemTest, environment
@@ -53,9 +52,13 @@ project(plugins LANGUAGES CXX)
 find_package(Trireme REQUIRED)
 foreach(name one two)
   add_library(${name} MODULE plugin.cc)
-  set_target_properties(${name} PROPERTIES PREFIX "")
+  set_target_properties(${name} PROPERTIES
+    PREFIX "" CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
   target_link_libraries(${name} PRIVATE Trireme::plan)
 endforeach()
+add_library(open MODULE plugin.cc)
+set_target_properties(open PROPERTIES PREFIX "")
+target_link_libraries(open PRIVATE Trireme::plan)
 add_executable(host host.cc)
 target_link_libraries(host PRIVATE Trireme::base ${CMAKE_DL_LIBS})
 """
@@ -63,21 +66,32 @@ PLUGIN = """
 #include <trireme/base/error.h>
 #include <trireme/plan/data_plan.h>
 #include <trireme/base/units.h>
-extern "C" void complain() { trireme::parse_bytes("a plugin's nonsense"); }
+struct Worse : trireme::Error {
+  using Error::Error;
+};
+extern "C" [[gnu::visibility("default")]] void complain() {
+  trireme::parse_bytes("a plugin's nonsense");
+}
+extern "C" [[gnu::visibility("default")]] void complain_more() {
+  throw Worse(trireme::ErrorCode::io, "plugin", "worse");
+}
 """
-# An Error that a plugin throws is caught as an Error by its host, whose code is another copy.
+# An Error that a plugin throws is caught as an Error by its host, whose code is another copy. So is
+# one of a class that only the plugin has.
 HOST = """
 #include <dlfcn.h>
 #include <trireme/base/error.h>
 #include <iostream>
 int main(int, char** words) {
-  for (int number = 1; number <= 2; ++number) {
+  for (int number = 1; number <= 3; ++number) {
     void* plugin = dlopen(words[number], RTLD_NOW | RTLD_LOCAL);
     if (!plugin) return std::cerr << dlerror() << '\\n', 3;
-    try {
-      reinterpret_cast<void (*)()>(dlsym(plugin, "complain"))();
-    } catch (const trireme::Error& error) {
-      std::cout << to_string(error.code()) << ": " << error.what() << '\\n';
+    for (const char* name : {"complain", "complain_more"}) {
+      try {
+        reinterpret_cast<void (*)()>(dlsym(plugin, name))();
+      } catch (const trireme::Error& error) {
+        std::cout << to_string(error.code()) << ": " << error.what() << '\\n';
+      }
     }
   }
 }
@@ -157,13 +171,17 @@ class Subproject(SystemTest):
         self.must("cmake", "-S", source, "-B", build, "-G", "Ninja",
                   f"-DCMAKE_PREFIX_PATH={prefix}")
         self.must("cmake", "--build", build)
-        shown = subprocess.run(["nm", "-DC", "--defined-only", build / "one.so"], check=True,
-                               capture_output=True, text=True).stdout
-        self.assertIn("complain", shown)
-        self.assertEqual([line for line in shown.splitlines() if " T " in line and
-                          "trireme::" in line], [])
-        out = self.must(build / "host", build / "one.so", build / "two.so")
-        self.assertEqual(out.count("invalid_argument: "), 2, out)
+        # Kinds of nm's: T is code of a source or an archive; the others come from headers.
+        shown = {name: [(line.split()[-2], line.split()[-1]) for line in self.must(
+                     "nm", "-D", "--defined-only", build / f"{name}.so").splitlines()]
+                 for name in ("one", "two", "open")}
+        for name, symbols in shown.items():
+            self.assertIn(("T", "complain"), symbols)
+            ours = {kind for kind, symbol in symbols if "7trireme" in symbol}
+            self.assertLessEqual(ours, set("WVu") if name == "open" else set(), symbols)
+        out = self.must(build / "host", *(build / f"{name}.so" for name in shown))
+        self.assertEqual(out.count("invalid_argument: "), 3, out)
+        self.assertEqual(out.count("io: [plugin] worse"), 3, out)
 
         # The packages that a machine lacks are named, all of them.
         code, _, err = self.run_to_end("cmake", "-S", source, "-B", self.folder / "lacking", "-G",
