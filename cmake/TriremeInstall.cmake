@@ -41,3 +41,10 @@ install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs DESTINATION ${doc_dir})
 install(FILES ${PROJECT_SOURCE_DIR}/README.md ${PROJECT_SOURCE_DIR}/CHANGELOG.md
               ${PROJECT_SOURCE_DIR}/LICENSE ${PROJECT_SOURCE_DIR}/NOTICE
         DESTINATION ${doc_dir})
+set(places docs|${doc_dir}/docs data|${data_dir}/data examples|${data_dir}/examples
+           trireme|${CMAKE_INSTALL_INCLUDEDIR}/trireme)
+foreach(file README.md CHANGELOG.md LICENSE NOTICE)
+  list(APPEND places ${file}|${doc_dir}/${file})
+endforeach()
+install(CODE "set(trireme_source \"${PROJECT_SOURCE_DIR}\")\nset(trireme_places \"${places}\")")
+install(SCRIPT ${CMAKE_CURRENT_LIST_DIR}/TriremeDocuments.cmake)

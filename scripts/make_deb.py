@@ -25,13 +25,14 @@ def arrange(prefix, version):
     modules.mkdir(parents=True)
     (modules / "trireme").symlink_to("../../../share/trireme/python/trireme")
     documents = prefix / "share/doc/trireme"
-    (documents / "LICENSE").unlink()  # It is in /usr/share/common-licenses.
+    # The licence is in /usr/share/common-licenses. Documents have links to both names.
+    (documents / "LICENSE").unlink()
+    (documents / "LICENSE").symlink_to("copyright")
     (documents / "copyright").write_text(
         (ROOT / "NOTICE").read_text() +
         "\nThe Apache License 2.0 is in /usr/share/common-licenses/Apache-2.0.\n")
     with gzip.GzipFile(documents / "changelog.gz", "wb", mtime=0) as file:
         file.write((ROOT / "CHANGELOG.md").read_bytes())
-    (documents / "CHANGELOG.md").unlink()
     for file in [*programmes_of(prefix), *arrow_libraries_of(prefix)]:
         set_rpath(file, "")
         run("strip", "--strip-unneeded", file)

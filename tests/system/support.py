@@ -228,3 +228,15 @@ def parent_of(pid):
         return state_and_parent(pid)[1]
     except OSError:
         return 0
+
+
+def links_of_documents(folder):
+    """Returns the links of the documents below a folder: (document, the file to which it leads)."""
+    return [(document, (document.parent / target).resolve())
+            for document in pathlib.Path(folder).rglob("*.md")
+            for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)\s]*)?\)", document.read_text())
+            if not re.match("https?:", target)]
+
+
+def dead_links(folder):
+    return [link for link in links_of_documents(folder) if not link[1].exists()]

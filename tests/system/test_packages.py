@@ -14,7 +14,7 @@ import unittest
 import pyarrow
 import pyarrow.parquet
 
-from support import BIN, ROOT, SystemTest, environment
+from support import BIN, ROOT, SystemTest, dead_links, environment
 
 TORCH = pathlib.Path(importlib.util.find_spec("torch").origin).parent
 # The machine's own packages must not be found, so that a project shows what the wheel lacks.
@@ -132,6 +132,7 @@ class Packages(SystemTest):
         prefix = self.must(programmes / "python", "-m", "trireme", "--cmake-prefix").strip()
         share = pathlib.Path(self.must(programmes / "python", "-m", "trireme", "--share").strip())
         self.assertEqual(pathlib.Path(prefix), packages / "trireme")
+        self.assertEqual(dead_links(packages / "trireme"), [])
         self.train_a_step(programmes / "trireme", share, "run")
         own_loop = self.build(share / "examples/own_loop", "wheel",
                               f"-DCMAKE_PREFIX_PATH={prefix}", *NO_PACKAGES)
@@ -163,6 +164,7 @@ class Packages(SystemTest):
         self.assertNotIn("mpi", depends)
         root = self.folder / "root"
         self.must("dpkg-deb", "-x", file, root)
+        self.assertEqual(dead_links(root), [])
         trireme, share = root / "usr/bin/trireme", root / "usr/share/trireme"
         self.train_a_step(trireme, share, "run", TORCH_DIR=str(TORCH))
         self.read_parquet(trireme, root / "usr/lib/libtrireme_arrow.so")

@@ -6,7 +6,7 @@ import json
 import pathlib
 import unittest
 
-from support import BIN, ROOT, SystemTest, environment
+from support import BIN, ROOT, SystemTest, dead_links, environment, links_of_documents
 
 TORCH = pathlib.Path(importlib.util.find_spec("torch").origin).parent
 
@@ -165,6 +165,10 @@ class Subproject(SystemTest):
     def test_an_installed_tree_serves_plugins_and_hides_in_them(self):
         prefix = self.folder / "prefix"
         self.must("cmake", "--install", BIN.parent, "--prefix", prefix)
+        self.assertEqual(dead_links(prefix), [])
+        targets = [target for _, target in links_of_documents(prefix)]
+        for place in ("share/doc/trireme/docs", "share/trireme/examples", "include/trireme"):
+            self.assertTrue(any(target.is_relative_to(prefix / place) for target in targets), place)
         source = self.write("plugins", CMakeLists__txt=PLUGIN_PROJECT, plugin__cc=PLUGIN,
                             host__cc=HOST)
         build = self.folder / "build"

@@ -1,0 +1,66 @@
+# `cmake --install` runs this after it has copied the files. It leads the links of the documents to
+# the places of the files in the installed tree. A link to a file that is not installed becomes
+# plain text.
+#
+# trireme_places is a list of SOURCE|INSTALLED: a file or folder of the sources, and its place below
+# the prefix. trireme_source is the source tree.
+set(trireme_root "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}")
+
+# Sets `result` to the installed place of a file of the sources, or to nothing.
+function(trireme_installed file result)
+  set(${result} "" PARENT_SCOPE)
+  foreach(place ${trireme_places})
+    string(REGEX MATCH "^(.*)[|](.*)$" place "${place}")
+    set(from ${trireme_source}/${CMAKE_MATCH_1})
+    set(to ${trireme_root}/${CMAKE_MATCH_2})
+    cmake_path(IS_PREFIX from "${file}" is_there)
+    if(is_there)
+      string(LENGTH "${from}" length)
+      string(SUBSTRING "${file}" ${length} -1 rest)
+      if(EXISTS "${to}${rest}")
+        set(${result} "${to}${rest}" PARENT_SCOPE)
+      endif()
+      return()
+    endif()
+  endforeach()
+endfunction()
+
+# Rewrites the links of the installed copy of a document.
+function(trireme_lead_links document copy)
+  cmake_path(GET document PARENT_PATH folder)
+  cmake_path(GET copy PARENT_PATH folder_of_copy)
+  file(READ "${copy}" rest)
+  set(text "")
+  while(rest MATCHES "\\[([^][]*)\\]\\(([^)# \n]+)(#[^) \n]*)?\\)")
+    set(link "${CMAKE_MATCH_0}")
+    set(words "${CMAKE_MATCH_1}")
+    set(target "${CMAKE_MATCH_2}")
+    set(anchor "${CMAKE_MATCH_3}")
+    string(FIND "${rest}" "${link}" at)
+    string(SUBSTRING "${rest}" 0 ${at} before)
+    string(LENGTH "${link}" length)
+    math(EXPR at "${at} + ${length}")
+    string(SUBSTRING "${rest}" ${at} -1 rest)
+    cmake_path(ABSOLUTE_PATH target BASE_DIRECTORY "${folder}" NORMALIZE OUTPUT_VARIABLE file)
+    if(EXISTS "${file}")
+      trireme_installed("${file}" installed)
+      if(installed)
+        cmake_path(RELATIVE_PATH installed BASE_DIRECTORY "${folder_of_copy}")
+        set(link "[${words}](${installed}${anchor})")
+      else()
+        set(link "${words}")
+      endif()
+    endif()
+    string(APPEND text "${before}${link}")
+  endwhile()
+  file(WRITE "${copy}" "${text}${rest}")
+endfunction()
+
+file(GLOB trireme_documents "${trireme_source}/*.md" "${trireme_source}/docs/*.md"
+     "${trireme_source}/data/*.md")
+foreach(document ${trireme_documents})
+  trireme_installed("${document}" copy)
+  if(copy)
+    trireme_lead_links("${document}" "${copy}")
+  endif()
+endforeach()
