@@ -20,7 +20,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 DOCUMENTS = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "data/README.md"]
 LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?\)")
 LANGUAGES = {".cc": "cpp", ".h": "cpp", ".c": "c", ".py": "python", ".yaml": "yaml"}
-FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(r"^( *)```.*?^\1```$", re.MULTILINE | re.DOTALL)
 REDIRECT = '<meta http-equiv="refresh" content="0; url=docs/index.html">\n'
 
 

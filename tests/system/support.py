@@ -13,6 +13,7 @@ import socket
 import struct
 import subprocess
 import tempfile
+import textwrap
 import time
 import unittest
 import zlib
@@ -228,6 +229,16 @@ def parent_of(pid):
         return state_and_parent(pid)[1]
     except OSError:
         return 0
+
+
+# A block of code in a document. Those in lists are indented.
+FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+
+
+def blocks_of(text):
+    """Yields (place in the text, language, code) of each block of code of a document."""
+    for block in FENCE.finditer(text):
+        yield block.start(), block[2], textwrap.dedent(block[3])
 
 
 def links_of_documents(folder):

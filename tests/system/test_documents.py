@@ -11,7 +11,7 @@ import unittest
 
 import yaml
 
-from support import BIN, ROOT, TRIREME, SystemTest, png
+from support import BIN, FENCE, ROOT, TRIREME, SystemTest, blocks_of, environment, png
 
 NAMES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "data/README.md")
 DOCUMENTS = [ROOT / name for name in NAMES] + sorted((ROOT / "docs").glob("*.md"))
@@ -20,13 +20,12 @@ PICTURES = {ROOT / "docs" / name for name in ("collectives.md", "command_line.md
 COLUMNS = 100
 # In a block of code: lines of the source that are left out.
 GAPS = {"cpp": "// ...", "c": "/* ... */", "java": "// ...", "csharp": "// ...", "rust": "// ..."}
-BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"(build/bin/)?trireme (?!warning)\w|make \w|bench/run\.py \w")
 
 
 def blocks(document):
     """Yields (language, lines) of each fenced block."""
-    for language, text in BLOCK.findall(document.read_text()):
+    for _, language, text in blocks_of(document.read_text()):
         yield language, text.replace("\\\n", " ").splitlines()
 
 
@@ -42,7 +41,7 @@ def anchor(heading):
 def commands(document):
     """Yields command lines of Trireme, make and the benchmarks, in blocks and as inline code."""
     lines = [line for language, block in blocks(document) if not language for line in block]
-    lines += re.findall(r"`([^`\n]+)`", BLOCK.sub("", document.read_text()))
+    lines += re.findall(r"`([^`\n]+)`", FENCE.sub("", document.read_text()))
     for line in lines:
         line = re.sub(r"\s#.*$", "", line.strip())
         if COMMAND.match(line):
@@ -123,7 +122,9 @@ class Documents(SystemTest):
                 # test_tutorial.py trains by the one that needs a library.
                 if language != "yaml" or "library:" in text:
                     continue
-                if "spec" in yaml.safe_load(text):  # It is a manifest of Kubernetes.
+                manifest = yaml.safe_load(text)
+                if "spec" in manifest:
+                    self.check_kubernetes(manifest["spec"])
                     continue
                 # The images that a block names by their folders.
                 for path in re.findall(r"path: (photos/\w+)", text):
@@ -135,6 +136,42 @@ class Documents(SystemTest):
                 file.write_text(text)
                 code, out, err = self.run_to_end(TRIREME, "plan", file, "--workers", "1")
                 self.assertEqual(code, 0, f"{document.name}: {out}{err}\n{text}")
+
+    def check_kubernetes(self, job):
+        """Asks Trireme what it finds in a pod of an Indexed Job."""
+        pod = job["template"]["spec"]
+        (container,) = pod["containers"]
+        self.assertEqual((job["completionMode"], job["parallelism"]),
+                         ("Indexed", job["completions"]))
+        variables = {one["name"]: one.get("value", "0123456789abcdef") for one in container["env"]}
+        self.assertTrue(variables["MASTER_ADDR"].endswith(f"-0.{pod['subdomain']}"))
+        self.assertIn("--workers", self.help_of(*container["command"][1:2]))
+        code, out, err = self.run_to_end(
+            TRIREME, "doctor", env=environment(JOB_COMPLETION_INDEX="1", **variables))
+        self.assertEqual(code, 0, err)
+        self.assertIn(f"worker 1 of {job['completions']} ", out)
+        self.assertIn(f"coordinator at {variables['MASTER_ADDR']}:", out)
+
+    def test_every_block_is_seen(self):
+        for document in DOCUMENTS:
+            self.assertNotIn("```", FENCE.sub("", document.read_text()), document.name)
+
+    def test_cmake_is_in_projects_that_other_tests_build(self):
+        texts = [path.read_text() for path in (ROOT / "examples").glob("*/CMakeLists.txt")]
+        texts.append((ROOT / "tests/system/test_subproject.py").read_text())
+        # The names that a reader replaces, and what the projects of the tests have there.
+        names = {"my_training": r"\w+", "mine": r"[\w${}]+", "third_party/trireme": ".+",
+                 "GIT_REPOSITORY https://example.org/trireme.git GIT_TAG main": ".+"}
+        count = 0
+        for document in DOCUMENTS:
+            for language, lines in blocks(document):
+                for line in lines if language == "cmake" else []:
+                    pattern = r"\s+".join(map(re.escape, line.split()))
+                    for name, there in names.items():
+                        pattern = pattern.replace(r"\s+".join(map(re.escape, name.split())), there)
+                    self.assertTrue(any(re.search(pattern, text) for text in texts), line)
+                    count += 1
+        self.assertGreater(count, 8)
 
     def test_the_tables_of_codes_are_those_of_the_header(self):
         header = (ROOT / "trireme/base/error.h").read_text()
@@ -273,7 +310,7 @@ class Documents(SystemTest):
     def test_lines_end_before_the_margin(self):
         for document in DOCUMENTS:
             text = document.read_text()
-            lines = (BLOCK.sub("", text) if document in PICTURES else text).splitlines()
+            lines = (FENCE.sub("", text) if document in PICTURES else text).splitlines()
             # Tables, and words longer than a line, cannot be wrapped.
             long = [line for line in lines if len(line) > COLUMNS and not line.startswith("|")
                     and " " in line[:COLUMNS].strip()]

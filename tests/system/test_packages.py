@@ -4,6 +4,7 @@ against it and trains, and another LibTorch is refused."""
 import concurrent.futures
 import importlib.util
 import json
+import os
 import pathlib
 import re
 import shutil
@@ -14,7 +15,7 @@ import unittest
 import pyarrow
 import pyarrow.parquet
 
-from support import BIN, ROOT, SystemTest, dead_links, environment
+from support import BIN, ROOT, SystemTest, blocks_of, dead_links, environment
 
 TORCH = pathlib.Path(importlib.util.find_spec("torch").origin).parent
 # The machine's own packages must not be found, so that a project shows what the wheel lacks.
@@ -142,12 +143,22 @@ class Packages(SystemTest):
         out = self.must(programmes / "python", "-W", "ignore", "-c",
                         "import trireme; print(trireme.join().size)")
         self.assertEqual(out.strip(), "1")
+        self.compile_plain_c(programmes)
         for file in (packages / "trireme/bin").iterdir():  # Nothing of this machine is in it.
             said = subprocess.run(["readelf", "-d", file], capture_output=True, text=True,
                                   check=True).stdout
             self.assertIn("[$ORIGIN/../lib:$ORIGIN/../../torch/lib]", said)
         self.read_parquet(programmes / "trireme", packages / "trireme/lib/libtrireme_arrow.so")
         self.look_for_another_torch(programmes, packages, prefix)
+
+    def compile_plain_c(self, programmes):
+        """Runs the commands of docs/languages.md."""
+        (commands,) = [code for _, _, code in blocks_of((ROOT / "docs/languages.md").read_text())
+                       if "cc train.c" in code]
+        shutil.copy(ROOT / "tests/system/capi_loop.c", self.folder / "train.c")
+        self.must("bash", "-ec", commands,
+                  env=clean_environment(PATH=f"{programmes}:{os.environ['PATH']}"))
+        self.assertEqual(json.loads(self.must(self.folder / "train"))["ranks"], 1)
 
     def train_by_a_loop_of_libtorch(self, trireme, programme, digits):
         changed = (ROOT / "examples/libtorch_loop/main.cc").read_text().count("// Trireme:")

@@ -1,12 +1,10 @@
 """Runs each block of Python in the documents, in two processes if it joins a job."""
 
-import re
 import sys
 import unittest
 
-from support import BIN, ROOT, TRIREME, SystemTest, environment
+from support import BIN, ROOT, TRIREME, SystemTest, blocks_of, environment
 
-BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PACKAGE = {"PYTHONPATH": str(ROOT / "python"), "TRIREME_LIB": str(BIN.parent / "lib"),
            "TRIREME_BIN": str(BIN), "OMP_NUM_THREADS": "1"}
 
@@ -15,7 +13,9 @@ class PythonDocuments(SystemTest):
     def test_every_block_runs(self):
         count = 0
         for document in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
-            for block in BLOCK.findall(document.read_text()):
+            for _, language, block in blocks_of(document.read_text()):
+                if language != "python":
+                    continue
                 program = self.folder / "block.py"
                 program.write_text(block)
                 words = [sys.executable, program]

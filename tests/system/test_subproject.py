@@ -52,8 +52,9 @@ project(plugins LANGUAGES CXX)
 find_package(Trireme REQUIRED)
 foreach(name one two)
   add_library(${name} MODULE plugin.cc)
-  set_target_properties(${name} PROPERTIES
-    PREFIX "" CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
+  set_target_properties(${name} PROPERTIES PREFIX "")
+  set_target_properties(${name} PROPERTIES CXX_VISIBILITY_PRESET hidden
+                                           VISIBILITY_INLINES_HIDDEN ON)
   target_link_libraries(${name} PRIVATE Trireme::plan)
 endforeach()
 add_library(open MODULE plugin.cc)

@@ -5,9 +5,8 @@ import os
 import re
 import unittest
 
-from support import BIN, ROOT, SystemTest, environment
+from support import BIN, ROOT, SystemTest, blocks_of, environment
 
-BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"`(my_model/\S+)`:\n\n\Z")
 
 
@@ -23,13 +22,12 @@ class Newcomers(SystemTest):
         """Writes the YAML blocks into their files, and runs the commands of the others."""
         text = (ROOT / "docs" / name).read_text()
         outputs = {}
-        for block in BLOCK.finditer(text):
-            if block[1] == "yaml":
-                file = FILE.search(text[:block.start()])
-                (self.folder / file[1]).write_text(block[2])
-            if block[1]:
+        for start, language, code in blocks_of(text):
+            if language == "yaml":
+                (self.folder / FILE.search(text[:start])[1]).write_text(code)
+            if language:
                 continue
-            for line in block[2].replace("\\\n", " ").splitlines():
+            for line in code.replace("\\\n", " ").splitlines():
                 if line.startswith("make "):  # The build has been made.
                     self.assertRegex((ROOT / "Makefile").read_text(), rf"(?m)^{line[5:]}:")
                     continue
