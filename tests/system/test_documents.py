@@ -173,7 +173,7 @@ class Documents(SystemTest):
                     count += 1
         self.assertGreater(count, 8)
 
-    def test_the_tables_of_codes_are_those_of_the_header(self):
+    def test_the_tables_of_codes_say_what_the_header_says(self):
         header = (ROOT / "trireme/base/error.h").read_text()
         exits = dict(re.findall(r"^  (kExit\w+) = (\d+),", header, re.MULTILINE))
         body = header.partition("enum class ErrorCode {")[2].partition("};")[0]
@@ -188,6 +188,11 @@ class Documents(SystemTest):
         rows = re.findall(r"(?m)^\| `(\w+)` \|.*\| (\d+) \|[^|]*\|$", document)
         self.assertEqual([code for code, _ in rows], codes)
         self.assertEqual(dict(rows), code_of)
+        # A meaning is the comment of its code, as a part of a sentence.
+        comments = dict(re.findall(r"^  (\w+)(?: = \d+)?,\s*// (.*)\.$", header, re.MULTILINE))
+        meanings = dict(re.findall(r"(?m)^\| (?:\d+ \| )?`(\w+)` \| ([^|]*) \|", document))
+        for name in [*codes, *exits]:
+            self.assertEqual(meanings[name], comments[name][0].lower() + comments[name][1:], name)
 
     def test_the_page_of_the_command_line_is_what_help_prints(self):
         code, out, err = self.run_to_end(sys.executable, ROOT / "scripts/command_line.py", TRIREME)

@@ -7,15 +7,15 @@
 namespace trireme {
 
 enum class ErrorCode {
-  invalid_argument,  // The caller's input is wrong: fix it.
-  not_found,         // A file, name or address does not exist.
-  unsupported,       // The request is valid, but this build or this combination cannot do it.
+  invalid_argument,  // An option, a value, a call or an own function is wrong, or workers differ.
+  not_found,         // A file, a key, a programme or a name does not exist.
+  unsupported,       // The request is valid, but not in this build or in this combination.
   timeout,           // A wait reached its deadline.
-  peer_lost,         // Another rank crashed, stopped or fell silent.
-  aborted,           // This rank was told to give up because another failed.
-  corrupt,           // A file or a message does not hold the bytes that it should.
-  io,                // The operating system refused a file or socket operation.
-  internal,          // A bug in Trireme.
+  peer_lost,         // Another worker crashed, was stopped or fell silent.
+  aborted,           // This rank gave up because another one failed.
+  corrupt,           // A file or a message is not what it should be.
+  io,                // The operating system refused a file or a socket operation.
+  internal,          // A computation cannot continue, as with a NaN, or Trireme has a mistake.
 };
 
 std::string_view to_string(ErrorCode code);
@@ -34,11 +34,11 @@ class Error : public std::runtime_error {
 
 // The exit codes of every Trireme process (docs/errors.md).
 enum ExitCode : int {
-  kExitOk = 0,
-  kExitFailed = 1,     // The process failed for good: NaN loss, no space, corrupt data.
-  kExitUsage = 2,      // The command line or the configuration is wrong.
-  kExitRetry = 138,    // A process or a host was lost: run the command again.
-  kExitStopped = 143,  // The process was asked to stop, and its state was saved.
+  kExitOk = 0,         // All went well.
+  kExitFailed = 1,     // The run failed for good: a NaN loss, a full disk, damaged data.
+  kExitUsage = 2,      // The command line, the configuration or a use of Trireme is wrong.
+  kExitRetry = 138,    // A process or a host was lost, or a wait ended without its peer.
+  kExitStopped = 143,  // The process was asked to stop by SIGINT, SIGTERM or SIGHUP.
 };
 
 // The first line of what(). The exceptions of LibTorch carry a stack trace behind it.
