@@ -70,6 +70,48 @@ TEST_F(PytorchFile, GivesBackWhatWasWritten) {
   EXPECT_THAT(names_in(folder_), ElementsAre("model.pt"));
 }
 
+TEST_F(PytorchFile, AnArchiveOfAModuleGivesBackWhatWasWritten) {
+  std::vector<OwnedTensor> tensors;
+  for (const auto& [dtype, name] : kSafetensorsDTypes)
+    tensors.emplace_back("layer.0." + std::string(to_string(dtype)), std::vector<int64_t>{3, 5},
+                         dtype, 7);
+  tensors.emplace_back("layer.2.weight", std::vector<int64_t>{2});
+  tensors.emplace_back("again", std::vector<int64_t>{2});
+  tensors.emplace_back("empty", std::vector<int64_t>{0, 4});
+  std::vector<plan::TensorSpec> specs;
+  for (const auto& tensor : tensors) specs.push_back(tensor.spec);
+  write_module_archive(path_, specs, [&](size_t i) { return tensors[i].view().bytes; },
+                       {{"again", "layer.2.weight"}}, {"drop"});
+  const auto read = read_pytorch(path_);
+  ASSERT_EQ(read.size(), tensors.size());
+  for (const auto& tensor : tensors) {
+    const auto found =
+        std::ranges::find(read, tensor.spec.name, [](const auto& each) { return each.spec.name; });
+    ASSERT_NE(found, read.end()) << tensor.spec.name;
+    EXPECT_EQ(found->spec.describe(), tensor.spec.describe());
+    EXPECT_EQ(found->bytes, tensor.bytes);
+    // The tensors of a module stand before those of its children.
+    EXPECT_EQ(found->tied_to, tensor.spec.name == "layer.2.weight" ? "again" : "");
+  }
+  const auto code = ZipReader(path_).read("archive/code/__torch__.py");
+  const std::string classes(reinterpret_cast<const char*>(code.data()), code.size());
+  EXPECT_THAT(classes, testing::HasSubstr("__annotations__[\"1\"]"));
+  EXPECT_THAT(classes, testing::HasSubstr("__annotations__[\"drop\"]"));
+}
+
+TEST_F(PytorchFile, ANameThatNoModuleCanHaveIsRefusedBeforeAFileIsWritten) {
+  for (const std::vector<std::string>& names :
+       {std::vector<std::string>{"a..b"}, {".a"}, {"a\"b"}, {"a", "a.b"}, {"training"}}) {
+    std::vector<plan::TensorSpec> specs;
+    for (const std::string& name : names) specs.push_back({name, {1}, DType::uint8});
+    const std::vector<std::byte> one(1);
+    EXPECT_TRUE(fails_with(ErrorCode::unsupported, {"no archive of a module can have"}, [&] {
+      write_module_archive(path_, specs, [&](size_t) { return std::span(one); });
+    }));
+    EXPECT_THAT(names_in(folder_), testing::IsEmpty());
+  }
+}
+
 TEST_F(PytorchFile, PutsStridedTensorsInOrder) {
   EXPECT_THAT(floats_of(dict("w", tensor(0, "K\x02K\x03\x86", "K\x03K\x01\x86"))),
               ElementsAre(0, 1, 2, 3, 4, 5));

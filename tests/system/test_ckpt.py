@@ -132,6 +132,53 @@ class Ckpt(SystemTest):
         self.assertEqual(list(torch.load(self.folder / "left.pt", weights_only=True)),
                          ["m", "b", "part", "turned"])
 
+    def test_an_archive_of_a_module_is_loaded_by_torch(self):
+        # tests/models/module_archive_test.cc loads such archives in C++.
+        checkpoint = self.trained("--set", "train.steps=2")
+        archive = self.folder / "model.pt"
+        self.ckpt("convert", checkpoint, archive, "--archive", "--module", "head.drop")
+        module = torch.jit.load(archive)
+        ours = load_file(checkpoint / "model.safetensors")
+        self.assertEqual(set(module.state_dict()), set(ours))
+        for name, tensor in module.state_dict().items():
+            self.assertTrue(torch.equal(ours[name], tensor), name)
+        self.assertTrue(all(one.requires_grad for one in module.parameters()))
+        # The layers 0 and 2 of an mlp are Linear, and 1 is a ReLU.
+        self.assertIn("1", dict(module.named_children()))
+        self.assertIn("head.drop", dict(module.named_modules()))
+        self.assertIn("the same", self.ckpt("diff", checkpoint, archive))
+
+    def test_an_archive_has_every_type_and_shares_tied_weights(self):
+        state = {f"list.0.{name}": torch.ones(3).to(getattr(torch, name))
+                 for name in ("bool", "uint16", "int8", "float16", "bfloat16", "float8_e4m3fn",
+                              "float8_e5m2fnuz", "complex32", "complex128")}
+        state["list.2.weight"] = state["tied"] = torch.randn(2, 3)
+        state["norm.running_mean"] = torch.zeros(2)
+        torch.save(state, self.folder / "state.pt")
+        self.ckpt("convert", self.folder / "state.pt", self.folder / "archive.pt", "--archive")
+        module = torch.jit.load(self.folder / "archive.pt")
+        found = module.state_dict()
+        self.assertEqual(set(found), set(state))
+        for name, tensor in state.items():
+            self.assertEqual((found[name].dtype, found[name].shape), (tensor.dtype, tensor.shape))
+            self.assertEqual(bytes(found[name].untyped_storage()),
+                             bytes(tensor.untyped_storage()), name)
+        self.assertEqual(found["tied"].data_ptr(), found["list.2.weight"].data_ptr())
+        self.assertIn("norm.running_mean", dict(module.named_buffers()))
+        self.assertIn("the same", self.ckpt("diff", self.folder / "state.pt",
+                                            self.folder / "archive.pt"))
+
+    def test_wrong_uses_of_archives_are_refused_before_a_file_is_written(self):
+        torch.save({"a": torch.ones(1), "a.b": torch.ones(1)}, self.folder / "state.pt")
+        for words, part in ((("no.safetensors", "--archive"), "--archive writes PyTorch's file"),
+                            (("no.pt", "--module", "x"), "try: --archive --module x"),
+                            (("no.pt", "--archive"), "is the name of a tensor and of a module")):
+            with self.subTest(words=words):
+                target = self.folder / words[0]
+                said = self.ckpt("convert", self.folder / "state.pt", target, *words[1:], code=2)
+                self.assertIn(part, said)
+                self.assertFalse(target.exists())
+
     def test_names_are_mapped_by_rules(self):
         state = {"module.conv.weight": torch.ones(2), "module.conv.bias": torch.zeros(2),
                  "module.fc.weight": torch.ones(3), "step": torch.tensor(4)}

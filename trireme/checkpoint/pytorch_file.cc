@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 #include <trireme/base/error.h>
-#include <trireme/checkpoint/leftovers.h>
 #include <trireme/checkpoint/pickle.h>
+#include <trireme/checkpoint/pytorch_types.h>
 #include <trireme/checkpoint/zip_archive.h>
 #include <algorithm>
 #include <cstring>
@@ -19,28 +19,6 @@ using Kind = PickleNode::Kind;
 
 constexpr int kDeepest = 64;      // The limit for modules in modules.
 constexpr size_t kMostDims = 64;  // LibTorch's own limit.
-
-constexpr std::pair<std::string_view, plan::DType> kStorages[] = {
-    {"FloatStorage", plan::DType::float32},
-    {"DoubleStorage", plan::DType::float64},
-    {"HalfStorage", plan::DType::float16},
-    {"BFloat16Storage", plan::DType::bfloat16},
-    {"IntStorage", plan::DType::int32},
-    {"LongStorage", plan::DType::int64},
-    {"ByteStorage", plan::DType::uint8},
-    {"BoolStorage", plan::DType::boolean},
-    {"CharStorage", plan::DType::int8},
-    {"ShortStorage", plan::DType::int16},
-    {"ComplexFloatStorage", plan::DType::complex64},
-    {"ComplexDoubleStorage", plan::DType::complex128},
-};
-// Types without a storage class of their own are stored as bytes, and the tensor
-// itself names its type.
-constexpr plan::DType kInBytes[] = {
-    plan::DType::uint16,          plan::DType::uint32,         plan::DType::uint64,
-    plan::DType::float8_e4m3fn,   plan::DType::float8_e5m2,    plan::DType::float8_e4m3fnuz,
-    plan::DType::float8_e5m2fnuz, plan::DType::float8_e8m0fnu, plan::DType::complex32};
-constexpr std::string_view kBytes = "UntypedStorage";
 
 class PytorchReader {
  public:
@@ -130,12 +108,14 @@ class PytorchReader {
     for (const auto& [storage_name, dtype] : kStorages)
       if (is(storage, "torch.", storage_name) || is(storage, "torch.storage.", storage_name))
         return dtype;
+    for (const auto& [storage_name, dtype] : kStoragesOfModules)
+      if (is(storage, "torch.", storage_name)) return dtype;
     const bool is_of_bytes =
-        is(storage, "torch.", kBytes) || is(storage, "torch.storage.", kBytes);
+        is(storage, "torch.", kUntypedStorage) || is(storage, "torch.storage.", kUntypedStorage);
     if (!is_of_bytes)
       fail(ErrorCode::unsupported, fmt::format("'{}' lies in a {}", name, storage.text));
     const PickleNode& named = *argument(tensor, 6);
-    for (const plan::DType dtype : kInBytes)
+    for (const auto& [storage_name, dtype] : kStoragesOfModules)
       if (is(named, "torch.", plan::to_string(dtype))) return dtype;
     fail(ErrorCode::unsupported, fmt::format("'{}' has the type {}", name, named.text));
   }
@@ -239,111 +219,8 @@ class PytorchReader {
   uint64_t visited_ = 0, gathered_ = 0;
 };
 
-// ---- Writing ----
-
-void put(std::string& pickle, uint64_t value, int size) {
-  for (int i = 0; i < size; ++i) pickle += static_cast<char>(value >> (8 * i) & 0xff);
-}
-void put_text(std::string& pickle, std::string_view text) {
-  pickle += 'X';
-  put(pickle, text.size(), 4);
-  pickle += text;
-}
-void put_integer(std::string& pickle, int64_t value) {
-  pickle += "\x8a\x08";
-  put(pickle, static_cast<uint64_t>(value), 8);
-}
-void put_global(std::string& pickle, std::string_view module, std::string_view name) {
-  pickle.append("c").append(module).append("\n").append(name).append("\n");
-}
-void put_integers(std::string& pickle, const std::vector<int64_t>& values) {
-  pickle += '(';
-  for (const int64_t value : values) put_integer(pickle, value);
-  pickle += 't';
-}
-
-void put_tensor(std::string& pickle, const plan::TensorSpec& spec, size_t number) {
-  const auto* const storage =
-      std::find_if(std::begin(kStorages), std::end(kStorages),
-                   [&](const auto& each) { return each.second == spec.dtype; });
-  const bool in_bytes = storage == std::end(kStorages);
-  put_global(pickle, "torch._utils", in_bytes ? "_rebuild_tensor_v3" : "_rebuild_tensor_v2");
-  pickle += "((";
-  put_text(pickle, "storage");
-  if (in_bytes)
-    put_global(pickle, "torch.storage", kBytes);
-  else
-    put_global(pickle, "torch", storage->first);
-  put_text(pickle, std::to_string(number));
-  put_text(pickle, "cpu");
-  put_integer(pickle, in_bytes ? spec.bytes() : spec.elements());
-  pickle += "tQ";
-  put_integer(pickle, 0);
-  put_integers(pickle, spec.shape);
-  std::vector<int64_t> strides(spec.shape.size(), 1);
-  for (size_t dim = strides.size(); dim-- > 1;)
-    strides[dim - 1] = strides[dim] * std::max<int64_t>(spec.shape[dim], 1);
-  put_integers(pickle, strides);
-  pickle += "\x89";  // requires_grad
-  put_global(pickle, "collections", "OrderedDict");
-  pickle += ")R";
-  if (in_bytes) put_global(pickle, "torch", plan::to_string(spec.dtype));
-  pickle += "tR";
-}
-
-std::span<const std::byte> bytes_of(std::string_view text) {
-  return std::as_bytes(std::span(text));
-}
-
 }  // namespace
 
 std::vector<LoadedTensor> read_pytorch(const fs::path& path) { return PytorchReader(path).read(); }
-
-void write_pytorch(const fs::path& path, const std::vector<TensorView>& tensors) {
-  std::vector<plan::TensorSpec> specs;
-  for (const TensorView& tensor : tensors) specs.push_back(tensor.spec);
-  write_pytorch(path, specs, [&](size_t i) { return tensors[i].bytes; });
-}
-
-void write_pytorch(const fs::path& path, const std::vector<plan::TensorSpec>& tensors,
-                   const BytesOf& bytes_of_tensor,
-                   const std::map<std::string, std::string>& ties) {
-  // [tensor]: the tensor in whose storage it lies.
-  std::vector<size_t> storages(tensors.size());
-  std::map<std::string_view, size_t> numbers;
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    const auto tie = ties.find(tensors[i].name);
-    const auto first = tie != ties.end() ? numbers.find(tie->second) : numbers.end();
-    storages[i] = first != numbers.end() ? first->second : i;
-    numbers[tensors[i].name] = storages[i];
-  }
-  std::string pickle = "\x80\x02";
-  put_global(pickle, "collections", "OrderedDict");
-  pickle += ")R(";
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    put_text(pickle, tensors[i].name);
-    put_tensor(pickle, tensors[i], storages[i]);
-  }
-  pickle += "u.";
-  const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
-  const fs::path unfinished = folder / writing_name(path.filename().string());
-  try {
-    OutputFile file(disk(), unfinished);
-    ZipWriter zip(file);
-    zip.add("archive/data.pkl", bytes_of(pickle));
-    zip.add("archive/byteorder", bytes_of("little"));
-    for (size_t i = 0; i < tensors.size(); ++i)
-      if (storages[i] == i) zip.add(fmt::format("archive/data/{}", i), bytes_of_tensor(i));
-    zip.add("archive/version", bytes_of("3\n"));
-    zip.finish();
-    file.finish();
-    disk().rename(unfinished, path);
-    disk().sync_folder(folder);
-  } catch (const Error&) {
-    std::error_code ignored;
-    fs::remove(unfinished, ignored);
-    throw;
-  }
-}
 
 }  // namespace trireme::checkpoint

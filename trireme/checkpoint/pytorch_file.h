@@ -37,4 +37,13 @@ void write_pytorch(const std::filesystem::path& path, const std::vector<TensorVi
 void write_pytorch(const std::filesystem::path& path, const std::vector<plan::TensorSpec>& tensors,
                    const BytesOf& bytes_of, const std::map<std::string, std::string>& ties = {});
 
+// Writes an archive that torch::load(module, path) reads in C++, and torch.jit.load(path) in
+// Python: a module for each part of a name before a dot. A list's children without tensors, such
+// as a ReLU between layers, are added where their numbers are missing; `modules` are the names of
+// others. Throws Error(io), and Error(unsupported) for a name that no module can have.
+void write_module_archive(const std::filesystem::path& path,
+                          const std::vector<plan::TensorSpec>& tensors, const BytesOf& bytes_of,
+                          const std::map<std::string, std::string>& ties = {},
+                          const std::vector<std::string>& modules = {});
+
 }  // namespace trireme::checkpoint

@@ -21,8 +21,8 @@ namespace fs = std::filesystem;
 struct CkptArguments {
   std::string path, other;
   checkpoint::RetentionOptions retention;
-  std::vector<std::string> rename, drop;
-  bool json = false;
+  std::vector<std::string> rename, drop, modules;
+  bool json = false, archive = false;
 };
 
 using StoredTensors = std::vector<checkpoint::StoredTensor>;
@@ -174,6 +174,13 @@ int convert(const CkptArguments& arguments) {
     throw Error(ErrorCode::invalid_argument, "cli",
                 fmt::format("{} is neither a .pt (or .pth) nor a .safetensors file", to.string()),
                 "a name that ends in one of these");
+  if (arguments.archive && kind == ".safetensors")
+    throw Error(ErrorCode::invalid_argument, "cli",
+                fmt::format("--archive writes PyTorch's file, and {} is none", to.string()),
+                "a name that ends in .pt or .pth");
+  if (!arguments.modules.empty() && !arguments.archive)
+    throw Error(ErrorCode::invalid_argument, "cli", "--module is for archives alone",
+                "--archive --module " + arguments.modules[0]);
   require_place_of("the file", to);
   checkpoint::NameRules rules{.drop = arguments.drop};
   for (const std::string& rule : arguments.rename)
@@ -196,6 +203,9 @@ int convert(const CkptArguments& arguments) {
   const auto bytes_of = [&](size_t i) { return checkpoint::assemble(tensors[i], memory); };
   if (kind == ".safetensors")
     checkpoint::write_safetensors(to, specs, bytes_of, {{"format", "pt"}});
+  else if (arguments.archive)
+    checkpoint::write_module_archive(to, specs, bytes_of, ties_of(file, all, names),
+                                     arguments.modules);
   else
     checkpoint::write_pytorch(to, specs, bytes_of, ties_of(file, all, names));
   fmt::print("{}: {} tensors\n", to.string(), specs.size());
@@ -257,6 +267,12 @@ void add_ckpt(Command app) {
       "in order; may be repeated");
   added.repeated("--drop", arguments->drop,
                  "REGEX: leave these tensors out, by their names in the file; may be repeated");
+  added.flag("--archive", arguments->archive,
+             "Write the .pt as an archive of a module, which torch::load reads in C++, instead of "
+             "a state dict");
+  added.repeated("--module", arguments->modules,
+                 "With --archive: a module of the model that has no tensors, by its name; may be "
+                 "repeated");
 
   added = add("prune", "Remove old checkpoints, never the newest whole one",
               "prune runs/mine/checkpoint --keep 1", prune);
