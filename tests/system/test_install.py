@@ -1,7 +1,9 @@
 """Trireme is installed, and projects of users are built against it from outside."""
 
 import concurrent.futures
+import json
 import re
+import shlex
 import sys
 import unittest
 
@@ -11,14 +13,40 @@ DIGITS_FILE = str(ROOT / "data" / "digits.csv.gz")
 
 
 class Install(SystemTest):
-    def build(self, example, prefix):
+    def configure(self, example, prefix):
         build = self.folder / f"build-{example}"
-        for words in (["cmake", "-S", ROOT / "examples" / example, "-B", build, "-G", "Ninja",
-                       f"-DCMAKE_PREFIX_PATH={prefix}", "-DCMAKE_BUILD_TYPE=Release"],
-                      ["cmake", "--build", build]):
-            code, out, err = self.run_to_end(*words, timeout=300)
-            self.assertEqual(code, 0, f"{out}\n{err}")
+        self.must("cmake", "-S", ROOT / "examples" / example, "-B", build, "-G", "Ninja",
+                  f"-DCMAKE_PREFIX_PATH={prefix}", "-DCMAKE_BUILD_TYPE=Release",
+                  "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON")
+        return build
+
+    def must(self, *words):
+        code, out, err = self.run_to_end(*words, timeout=300)
+        self.assertEqual(code, 0, f"{out}\n{err}")
+        return out
+
+    def build(self, example, prefix):
+        build = self.configure(example, prefix)
+        self.must("cmake", "--build", build)
         return build / example
+
+    def options_of(self, example, source):
+        """The compiler and its options for a source of an example that is configured."""
+        commands = json.loads(
+            (self.folder / f"build-{example}/compile_commands.json").read_text())
+        (command,) = [one["command"] for one in commands if one["file"].endswith(f"/{source}")]
+        return [word for word in shlex.split(command) if not word.endswith((".cc", ".o"))]
+
+    def compare_examples_that_are_not_built(self, prefix):
+        """They are compiled in Trireme's own build. Here they get the options of one that is
+        built."""
+        for example in ("transfer_learning", "from_libtorch"):
+            self.configure(example, prefix)
+        options = self.options_of("own_loop", "main.cc")
+        self.assertEqual(self.options_of("transfer_learning", "main.cc"), options)
+        for name in ("mnist", "custom_dataset", "dcgan", "regression", "transfer_learning",
+                     "dist_mnist"):
+            self.assertEqual(self.options_of("from_libtorch", f"{name}_after.cc"), options)
 
     def train_by_a_strategy_of_ones_own(self, trireme, own_strategy):
         source = ROOT / "examples/own_strategy/main.cc"
@@ -76,6 +104,7 @@ class Install(SystemTest):
             own_loop, trainer, own_strategy, own_model = builds.map(
                 lambda example: self.build(example, prefix),
                 ("own_loop", "trainer", "own_strategy", "own_model"))
+        self.compare_examples_that_are_not_built(prefix)
         self.train_by_a_model_library(trireme, own_model.with_suffix(".so"))
 
         self.assertLessEqual(len((ROOT / "examples/own_loop/main.cc").read_text().splitlines()),

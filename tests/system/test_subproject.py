@@ -20,6 +20,8 @@ set(CMAKE_CXX_STANDARD_REQUIRED ON)
 add_library(theirs17 STATIC theirs17.cc)
 add_executable(theirs theirs.cc)
 target_link_libraries(theirs PRIVATE theirs17 Trireme::base)
+add_executable(with_torch EXCLUDE_FROM_ALL with_torch.cc)
+target_link_libraries(with_torch PRIVATE theirs17 Trireme::comm)
 enable_testing()
 add_test(NAME theirs COMMAND theirs)
 """
@@ -46,10 +48,31 @@ int main(int count, char**) {
 }
 """
 
+WITH_TORCH = """
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/ones.h>
+#include <trireme/comm/group.h>
+#include <trireme/comm/world.h>
+#include <iostream>
+const char* word_of_theirs();
+int main() {
+  auto world = trireme::World::join();
+  at::Tensor numbers = at::ones({3});
+  world.make_groups()[0]->all_reduce(numbers);
+  std::cout << numbers.sum().item<float>() << ' ' << word_of_theirs() << '\\n';
+  world.leave();
+}
+"""
+
 PLUGIN_PROJECT = """
 cmake_minimum_required(VERSION 3.25)
 project(plugins LANGUAGES CXX)
+set(CMAKE_CXX_STANDARD 17)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
 find_package(Trireme REQUIRED)
+add_library(theirs17 STATIC theirs17.cc)
+add_executable(with_torch with_torch.cc)
+target_link_libraries(with_torch PRIVATE theirs17 Trireme::comm)
 foreach(name one two)
   add_library(${name} MODULE plugin.cc)
   set_target_properties(${name} PROPERTIES PREFIX "")
@@ -114,17 +137,24 @@ class Subproject(SystemTest):
 
     def configure(self, name, how):
         source = self.write(name, CMakeLists__txt=PROJECT.format(how=how), theirs17__cc=THEIRS17,
-                            theirs__cc=THEIRS)
+                            theirs__cc=THEIRS, with_torch__cc=WITH_TORCH)
         build = self.folder / f"build-{name}"
         self.must("cmake", "-S", source, "-B", build, "-G", "Ninja",
                   "-DCMAKE_BUILD_TYPE=RelWithDebInfo", "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON",
                   f"-DTORCH_DIR={TORCH}")
         return source, build
 
+    def compile(self, build, *sources):
+        """Compiles sources of the project alone: the rooms of Trireme that they link are compiled
+        in Trireme's own build, and once more in the test of a subdirectory."""
+        objects = [f"CMakeFiles/{source}.dir/{source}.cc.o" for source in sources]
+        self.must("ninja", "-C", build, *objects)
+
     def test_a_subdirectory_leaves_the_project_its_ways(self):
         source, build = self.configure("sub", f"add_subdirectory({ROOT} trireme)")
         self.must("cmake", "--build", build, "--target", "theirs")
         self.assertIn(" theirs", self.must(build / "theirs"))
+        self.compile(build, "with_torch")
         commands = {pathlib.Path(entry["file"]): entry["command"] for entry in
                     json.loads((build / "compile_commands.json").read_text())}
         own = commands[source / "theirs.cc"]
@@ -162,6 +192,7 @@ class Subproject(SystemTest):
                 plan = self.must("ninja", "-C", build, "-t", "commands", "theirs")
                 self.assertIn("libtrireme_base.a", plan)
                 self.assertNotIn("libtrireme_comm.a", plan)
+                self.compile(build, "theirs", "theirs17")
 
     def test_an_installed_tree_serves_plugins_and_hides_in_them(self):
         prefix = self.folder / "prefix"
@@ -171,11 +202,12 @@ class Subproject(SystemTest):
         for place in ("share/doc/trireme/docs", "share/trireme/examples", "include/trireme"):
             self.assertTrue(any(target.is_relative_to(prefix / place) for target in targets), place)
         source = self.write("plugins", CMakeLists__txt=PLUGIN_PROJECT, plugin__cc=PLUGIN,
-                            host__cc=HOST)
+                            host__cc=HOST, theirs17__cc=THEIRS17, with_torch__cc=WITH_TORCH)
         build = self.folder / "build"
         self.must("cmake", "-S", source, "-B", build, "-G", "Ninja",
                   f"-DCMAKE_PREFIX_PATH={prefix}")
         self.must("cmake", "--build", build)
+        self.assertEqual(self.must(build / "with_torch"), "3 theirs\n")
         # Kinds of nm's: T is code of a source or an archive; the others come from headers.
         shown = {name: [(line.split()[-2], line.split()[-1]) for line in self.must(
                      "nm", "-D", "--defined-only", build / f"{name}.so").splitlines()]
