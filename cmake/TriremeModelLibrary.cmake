@@ -1,6 +1,6 @@
 # trireme_add_model_library(NAME SOURCES...) makes NAME.so, a shared object for the key
 # model.library: its sources register models with TRIREME_MODEL (trireme/register.h). It links no
-# room of Trireme, because the programme that opens it has them. What Trireme's headers define inline
+# room of Trireme, because the programme that opens it has them. Inline code of Trireme's headers
 # stays hidden in it.
 function(trireme_add_model_library name)
   add_library(${name} MODULE ${ARGN})

@@ -5,8 +5,8 @@ add_library(Trireme::Trireme ALIAS trireme_all)
 set_target_properties(trireme_all PROPERTIES EXPORT_NAME Trireme)
 target_link_libraries(trireme_all INTERFACE ${TRIREME_ROOMS})
 
-# A shared library or plugin of a user's shows none of the symbols of Trireme's archives, so that two
-# of them may have different versions of Trireme in one process. It decides by its own options
+# A shared library or plugin of a user's shows none of the symbols of Trireme's archives, so that
+# two of them may have different versions of Trireme in one process. It decides by its own options
 # whether it shows what the headers define inline.
 list(TRANSFORM TRIREME_ROOMS REPLACE "(.+)" "lib\\1.a" OUTPUT_VARIABLE archives)
 list(JOIN archives ":" archives)
