@@ -275,13 +275,14 @@ class ImagesInBlocks : public data::MadeImages {
   const Numbers blocks_;
 };
 
-TEST(ZipReaders, HaveTheBlocksOfAllSourcesIfTheyAreEqual) {
+TEST(ZipReaders, EndABlockWhereOneOfASourceEnds) {
   const auto blocks_with = [](Numbers blocks) {
     const auto images = std::make_shared<ImagesInBlocks>(std::move(blocks));
     return data::zip_readers({{"a", images}, {"b", documents()}})->blocks();
   };
   EXPECT_EQ(blocks_with({3, 5}), (Numbers{3, 5}));
-  EXPECT_EQ(blocks_with({4, 4}), (Numbers{8}));
+  EXPECT_EQ(blocks_with({4, 4}), (Numbers{3, 1, 4}));
+  EXPECT_EQ(blocks_with({8}), (Numbers{3, 5}));
 }
 
 TEST(ZipReaders, PutsFieldsBesideEachOther) {

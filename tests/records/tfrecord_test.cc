@@ -70,6 +70,16 @@ TEST(TfRecord, HasTheFieldsOfAllRecordsThatItLooksAt) {
             std::string::npos);
 }
 
+TEST(TfRecord, RefusesAFeatureThatIsThereTwice) {
+  const Folder folder;
+  const std::string label = feature("label", 3, message(1, std::string(1, '\0')));
+  const auto path = folder.write(
+      "a.tfrecord", example(label) + example(label + feature("label", 3, message(1, "\x01"))));
+  EXPECT_NE(message_of(ErrorCode::corrupt, [&] { read_record(*open_path(path), 1); })
+                .find("the feature 'label' is there twice"),
+            std::string::npos);
+}
+
 TEST(TfRecord, NamesTheRecordWithAWrongCrc) {
   const Folder folder;
   const size_t second = small_file().find("png!");

@@ -183,6 +183,12 @@ train: {{epochs: 3, dtype: float64}}
         report = self.fit("--set", "data.stages=take(10)", "--set", "data.batch=1", "--set",
                           "train.epochs=1")
         self.assertEqual(report["steps"], 10)
+        # Two replicas have a sample each, and files may be sorted.
+        for settings in (["--workers", "2", "--set", "data.batch=2"],
+                         ["--set", "data.shuffle=none"]):
+            code, _, err = self.run_to_end(TRIREME, "plan", self.config, "--set",
+                                           "data.stages=take(60)", *settings)
+            self.assertEqual(code, 0, err)
 
     def test_lengths_that_the_index_does_not_know_are_compared_in_the_batch(self):
         lines = [json.loads(line) for line in self.documents.read_text().splitlines()]

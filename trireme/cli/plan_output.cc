@@ -154,6 +154,7 @@ int show_plan(const PlanArguments& arguments, const MeasureModel& measure,
   else
     for (const data::Stage& stage : own_stages) unknown.push_back(stage.describe());
   const Dataset dataset = read_data(config);
+  require_one_length(config, dataset, strategy.batch);
   std::optional<PlanMeasures> measures;
   if (measure) measures = measure(config, strategy);
   const plan::EnginePlan plan =

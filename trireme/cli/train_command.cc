@@ -147,10 +147,11 @@ int supervise_workers(const TrainArguments& arguments, const Config& config,
 // Checks before a process starts that the model takes the data, and that the batches fit. Returns
 // the number of steps of the run. `most` is the largest number of workers that it may have; 0: the
 // number stays.
-int64_t check_model_and_data(const Config& config, int most) {
+int64_t check_model_and_data(const Config& config, const ResolvedStrategy& strategy, int most) {
   // Only the workers can open the shared object. They check before they connect.
   if (!config.library.empty()) return std::max<int64_t>(0, config.trainer.steps);
   const Dataset data = read_data(config);
+  require_one_length(config, data, strategy.batch);
   models::parameter_shapes(model_for(config, data), data.input);
   check_data_service(config, data);
   const plan::DataPlan plan = data_plan_of(config, data);
@@ -270,7 +271,7 @@ int train(TrainArguments arguments) {
   if (!launched || identity.worker == 0) {
     require_place_of("--report", arguments.report, {config.record.dir, checkpoint_dir(config)});
     schedule_faults(faults, strategy.world_size,
-                    check_model_and_data(config, elastic ? elastic->maximum : 0));
+                    check_model_and_data(config, strategy, elastic ? elastic->maximum : 0));
     // Samples that cannot be loaded end the run here, before a folder is changed.
     if (const int code = place_cache_by_worker(config, arguments.quiet); code != kExitOk)
       return code;

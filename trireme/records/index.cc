@@ -165,7 +165,9 @@ std::string given_in_base(const DataFiles& files) {
 
 std::string name_of_index(const IndexRequest& request, std::string_view more) {
   // The scans of earlier versions left out facts, so their indexes have other names.
-  const int scans = request.format == "jsonl" || request.format == "lmdb" ? 3 : 2;
+  const int scans = request.format == "jsonl"                             ? 4
+                    : request.format == "csv" || request.format == "lmdb" ? 3
+                                                                          : 2;
   const std::string text =
       fmt::format("{}\n{}\n{}\n{}\n{}", request.format, request.options.dump(),
                   given_in_base(request.files), more, scans);

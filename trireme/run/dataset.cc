@@ -32,19 +32,18 @@ void require_model_for(const Config& config, const Dataset& data) {
         "a model of your own, which gets their lengths (docs/models.md)");
 }
 
-// A batch that has no padding has samples of one length.
-void require_one_length(const Config& config, const Dataset& data) {
-  const TrainerOptions& options = config.trainer;
-  const int64_t together = options.batch > 0 ? options.batch : options.micro_batch;
-  if (data.uneven.empty() || together == 1) return;
+}  // namespace
+
+void require_one_length(const Config& config, const Dataset& data, const plan::BatchSizes& sizes) {
+  if (data.uneven.empty() || sizes.micro == 1 ||
+      config.trainer.shuffle.kind == plan::OrderKind::none)
+    return;
   throw Error(ErrorCode::invalid_argument, "config",
               fmt::format("data.stages has neither pad nor pack, and the samples of a batch must "
                           "have one length: {}",
                           data.uneven),
               "the stage pad, or pack for tokens");
 }
-
-}  // namespace
 
 Dataset read_data(const Config& config) {
   const std::string& name = config.data.name;
@@ -55,7 +54,6 @@ Dataset read_data(const Config& config) {
                 fmt::format("{}", fmt::join(data::data_sets(), ", ")));
   Dataset data = kind->read(config.data);
   require_model_for(config, data);
-  require_one_length(config, data);
   if (data.has_values && config.loss == kDefaultLoss)
     throw Error(ErrorCode::invalid_argument, "config",
                 fmt::format("loss.name is {}, which is for classes, and {}", config.loss,

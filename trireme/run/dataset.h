@@ -2,6 +2,7 @@
 #pragma once
 #include <trireme/base/json.h>
 #include <trireme/data/dataset.h>
+#include <trireme/plan/batch_sizes.h>
 #include <trireme/plan/data_plan.h>
 #include <trireme/plan/tensor_spec.h>
 #include <trireme/run/config.h>
@@ -18,6 +19,11 @@ void identify_data(Json& keys, const Config& config, const Dataset& data);
 // Reads the data set with the reader of its kind (data/data_kinds.h). Throws Error naming the file
 // or the key.
 Dataset read_data(const Config& config);
+
+// Throws Error(invalid_argument) naming two records whose lengths differ, if a batch of these
+// sizes would have samples of different lengths. Without a shuffle the files may have those of one
+// length beside each other.
+void require_one_length(const Config& config, const Dataset& data, const plan::BatchSizes& sizes);
 
 // The order of the samples, with the blocks of the data set if data.shuffle asks for them. Throws
 // Error(invalid_argument) that names the data sets that have blocks, if this one has none.

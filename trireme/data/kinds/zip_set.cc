@@ -44,16 +44,17 @@ class ZipReader : public records::Reader {
   }
   const std::vector<records::FieldSpec>& fields() const override { return fields_; }
   const std::string& content() const override { return content_; }
-  // The blocks of the sources that have some, if they are equal.
+  // A block ends where one of a source ends, so each source is read in order within it.
   std::vector<int64_t> blocks() const override {
-    std::vector<int64_t> found{size()};
+    std::set<int64_t> ends;
     for (const auto& [name, reader] : readers_) {
-      const std::vector<int64_t> blocks = reader->blocks();
-      if (blocks.size() < 2) continue;
-      if (found.size() > 1 && found != blocks) return {size()};
-      found = blocks;
+      int64_t end = 0;
+      for (const int64_t block : reader->blocks()) ends.insert(end += block);
     }
-    return found;
+    std::vector<int64_t> blocks;
+    int64_t begin = 0;
+    for (const int64_t end : ends) blocks.push_back(end - std::exchange(begin, end));
+    return blocks;
   }
   std::optional<int64_t> label(int64_t index) const override {
     const records::Reader* const reader = with_labels();

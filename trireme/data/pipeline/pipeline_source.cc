@@ -208,9 +208,9 @@ class PipelineSource : public Source {
     return true;
   }
 
-  // The memory of the next record comes while this one is made.
+  // The memory of the next record comes while this one is made. A cache may have no need of it.
   void warm_next(const Draws& draws, size_t i) const {
-    if (i + 1 < draws.indices.size()) reader_->warm(record_of(draws.indices[i + 1]));
+    if (!cache_ && i + 1 < draws.indices.size()) reader_->warm(record_of(draws.indices[i + 1]));
   }
 
   void begin_row(BatchRows& rows, const Sample& sample) const {

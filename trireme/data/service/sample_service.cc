@@ -7,6 +7,7 @@
 #include <trireme/base/error_parts.h>
 #include <trireme/base/hash.h>
 #include <trireme/base/log.h>
+#include <trireme/data/kinds/mixture_options.h>
 #include <trireme/data/service/addresses.h>
 #include <trireme/data/service/hooks.h>
 #include <trireme/data/service/host_socket.h>
@@ -67,12 +68,29 @@ std::string place_of(const std::string& path) {
   return path.empty() || unknown || is_address ? path : place.string();
 }
 
+std::string places_of_files(const DataOptions& options) {
+  std::string places;
+  for (const std::string* const path :
+       {&options.path, &options.test_path, &options.images, &options.labels, &options.test_images,
+        &options.test_labels})
+    places += place_of(*path) + "\n";
+  return places;
+}
+
+// Those of the data set and of its sources.
+std::string places_of_all_files(const DataOptions& options) {
+  std::string places = places_of_files(options);
+  if (options.sources.empty()) return places;
+  for (const SourceOptions& source : sources_of(options))
+    places += places_of_files(source.options);
+  return places + options.sources;
+}
+
 }  // namespace
 
 SampleService::SampleService(const DataOptions& options)
     : addresses_(service_addresses(options.service)),
-      folders_(fmt::format("{}\n{}\n{}\n", place_of(options.path), place_of(options.test_path),
-                           options.sources)),
+      folders_(places_of_all_files(options)),
       timeout_(options.service_timeout) {}
 
 void SampleService::connect() {

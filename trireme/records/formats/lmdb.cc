@@ -153,7 +153,7 @@ class LmdbHeads {
  public:
   LmdbHeads(std::span<const std::byte> file, uint64_t page_bytes) {
     for (const uint64_t page : {uint64_t{0}, page_bytes}) {
-      if (page > file.size() || file.size() - page < kHead + kBytes)
+      if (page_bytes < kLeastPage || page > file.size() || file.size() - page < kHead + kBytes)
         throw Damage("the index has a wrong size of its pages", "trireme data index");
       now_.push_back(file.subspan(page + kHead, kBytes));
       before_.emplace_back(now_.back().begin(), now_.back().end());
@@ -168,7 +168,7 @@ class LmdbHeads {
   }
 
  private:
-  static constexpr size_t kHead = 16, kBytes = 136;
+  static constexpr size_t kHead = 16, kBytes = 136, kLeastPage = 256;
   std::vector<std::span<const std::byte>> now_;
   std::vector<std::vector<std::byte>> before_;
 };

@@ -86,6 +86,17 @@ Feature parse_feature(std::span<const std::byte> entry) {
 
 using Features = std::array<Feature, kMostFeatures>;
 
+// One of two values would count for some readers, and the other one for others.
+void require_different_names(std::span<const Feature> features) {
+  thread_local std::vector<std::string_view> names;
+  names.clear();
+  for (const Feature& feature : features) names.push_back(feature.name);
+  std::ranges::sort(names);
+  if (const auto twice = std::ranges::adjacent_find(names); twice != names.end())
+    throw Damage(fmt::format("the feature '{}' is there twice", *twice),
+                 "examples with one value for each name");
+}
+
 size_t parse_example(std::span<const std::byte> message, Features& features) {
   size_t count = 0;
   for (WireReader example(message); !example.is_at_end();) {
@@ -100,6 +111,7 @@ size_t parse_example(std::span<const std::byte> message, Features& features) {
       features[count++] = parse_feature(entry.bytes);
     }
   }
+  require_different_names(std::span(features).first(count));
   return count;
 }
 
