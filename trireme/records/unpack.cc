@@ -4,12 +4,14 @@
 #include <zstd.h>
 
 #include <fmt/format.h>
+#include <sys/mman.h>
 #include <trireme/base/units.h>
 #include <trireme/net/shared_memory.h>
 #include <trireme/records/damage.h>
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <cstring>
 #include <new>
 #include <vector>
 
@@ -139,28 +141,43 @@ UnpackLimits UnpackLimits::of_whole_file(int64_t max_ratio, std::string ratio_na
           .memory_means = "the memory that is free"};
 }
 
-void Block::Free::operator()(std::byte* memory) const { std::free(memory); }
+void Block::free_memory() {
+  if (has_pages_)
+    ::munmap(memory_, capacity_);
+  else
+    std::free(memory_);
+}
 
 std::span<std::byte> Block::room(size_t more) {
-  constexpr size_t kLeast = 256 << 10;
+  constexpr size_t kLeast = 256 << 10, kPage = 4096;
   if (capacity_ - size_ < more) {
-    const size_t wanted = std::max({kLeast, size_ + more, capacity_ * 2});
-    auto* const grown = static_cast<std::byte*>(std::realloc(memory_.get(), wanted));
-    if (!grown) throw std::bad_alloc();
-    static_cast<void>(memory_.release());
-    memory_.reset(grown);
-    capacity_ = wanted;
+    const size_t wanted =
+        (std::max({kLeast, size_ + more, capacity_ * 2}) + kPage - 1) / kPage * kPage;
+    void* const grown =
+        has_pages_ ? ::mremap(memory_, capacity_, wanted, MREMAP_MAYMOVE)
+                   : ::mmap(nullptr, wanted, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+                            /*fd=*/-1, /*offset=*/0);
+    if (grown == MAP_FAILED) throw std::bad_alloc();
+    auto* const memory = static_cast<std::byte*>(grown);
+    if (!has_pages_ && size_ > 0) std::memcpy(memory, memory_, size_);
+    if (!has_pages_) std::free(memory_);
+    memory_ = memory, capacity_ = wanted, has_pages_ = true;
   }
-  return {memory_.get() + size_, capacity_ - size_};
+  return {memory_ + size_, capacity_ - size_};
 }
 
 void Block::shrink() {
-  if (size_ == 0 || size_ == capacity_) return;
-  auto* const smaller = static_cast<std::byte*>(std::realloc(memory_.get(), size_));
+  constexpr size_t kSmall = 1 << 20;
+  if (!has_pages_ || size_ == 0) return;
+  if (size_ >= kSmall) {  // The system rounds the size up to pages.
+    if (::mremap(memory_, capacity_, size_, /*flags=*/0) != MAP_FAILED) capacity_ = size_;
+    return;
+  }
+  auto* const smaller = static_cast<std::byte*>(std::malloc(size_));
   if (!smaller) return;
-  static_cast<void>(memory_.release());
-  memory_.reset(smaller);
-  capacity_ = size_;
+  std::memcpy(smaller, memory_, size_);
+  ::munmap(memory_, capacity_);
+  memory_ = smaller, capacity_ = size_, has_pages_ = false;
 }
 
 Packing packing_of(const DataFile& file) {

@@ -35,7 +35,12 @@ struct UnpackLimits {
 // zeros.
 class Block {
  public:
-  std::span<const std::byte> bytes() const { return {memory_.get(), size_}; }
+  Block() = default;
+  ~Block() { free_memory(); }
+  Block(const Block&) = delete;
+  Block& operator=(const Block&) = delete;
+
+  std::span<const std::byte> bytes() const { return {memory_, size_}; }
   // The memory behind the bytes, at least `more` bytes.
   std::span<std::byte> room(size_t more);
   void add(size_t bytes) { size_ += bytes; }
@@ -43,10 +48,11 @@ class Block {
   void shrink();
 
  private:
-  struct Free {
-    void operator()(std::byte* memory) const;
-  };
-  std::unique_ptr<std::byte, Free> memory_;
+  void free_memory();
+  // Pages of its own, so that the memory of a large block goes back to the system when the block
+  // is forgotten: a heap may keep what was freed. Small blocks would need too many maps of pages.
+  bool has_pages_ = false;
+  std::byte* memory_ = nullptr;
   size_t size_ = 0, capacity_ = 0;
 };
 
