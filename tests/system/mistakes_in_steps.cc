@@ -5,8 +5,10 @@
 #include <trireme/parallel/metrics.h>
 #include <trireme/train/loop_record.h>
 #include <cstdlib>
+#include <exception>
 #include <memory>
 #include <stdexcept>
+#include <thread>
 
 #include "loop_parts.h"
 
@@ -83,6 +85,74 @@ void weight_of_0_in_a_sum(World& world) {
     world.weigh(weight, 2);
     model.forward(samples()).sum().backward();
   }
+}
+
+// What World::weigh() cannot add up.
+void weighed_quiet_of_one_of_two(World& world) {
+  Net model;
+  Distributed<torch::optim::SGD> of_hidden(world, model, model.hidden->parameters(), 0.1);
+  Distributed<torch::optim::SGD> of_output(world, model, model.output->parameters(), 0.1);
+  world.weigh(1, 1);
+  const auto quiet = of_output.no_sync();
+  model.forward(samples()).sum().backward();
+}
+
+void weighed_and_written(World& world) {
+  Net model;
+  Distributed<torch::optim::SGD> optimizer(world, model, 0.1);
+  world.weigh(1, 1);
+  const auto backward = [&] { model.forward(samples()).sum().backward(); };
+  backward();
+  {
+    const auto quiet = optimizer.no_sync();
+    backward();
+  }
+  model.hidden->bias.mutable_grad().mul_(0.5);
+  backward();
+}
+
+void weighed_in_a_thread(World& world) {
+  Net model;
+  Distributed<torch::optim::SGD> optimizer(world, model, 0.1);
+  world.weigh(1, 1);
+  model.forward(samples()).sum().backward();
+  std::exception_ptr error;
+  std::thread([&] {
+    try {
+      model.forward(samples()).sum().backward();
+    } catch (...) {
+      error = std::current_exception();
+    }
+  }).join();
+  if (error) std::rethrow_exception(error);
+}
+
+// Recomputes its segment in backward, by a backward() of its own.
+struct Segment : torch::autograd::Function<Segment> {
+  static torch::Tensor forward(torch::autograd::AutogradContext* context, torch::Tensor input,
+                               torch::nn::Linear layer) {
+    context->save_for_backward({input});
+    context->saved_data["layer"] = reinterpret_cast<int64_t>(layer.get());
+    return layer->forward(input);
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients) {
+    const auto input = context->get_saved_variables()[0].detach().requires_grad_();
+    const torch::AutoGradMode with_graph(true);
+    auto* const layer =
+        reinterpret_cast<torch::nn::LinearImpl*>(context->saved_data["layer"].toInt());
+    layer->forward(input).backward(gradients[0]);
+    return {input.grad(), torch::Tensor()};
+  }
+};
+
+void weighed_inside(World& world) {
+  Net model;
+  torch::nn::Linear middle(16, 16);
+  model.register_module("middle", middle);
+  Distributed<torch::optim::SGD> optimizer(world, model, 0.1);
+  world.weigh(1, 1);
+  model.output(Segment::apply(model.hidden(samples()), middle)).sum().backward();
 }
 
 // The last rank drops the batch of step 3, and so has made a step less at the end.
@@ -255,6 +325,10 @@ void threw_in_step_3(World& world) {
 Loops mistakes_in_steps() {
   return {{"cleared_gradients", cleared_gradients},
           {"weight_of_0_in_a_sum", weight_of_0_in_a_sum},
+          {"weighed_quiet_of_one_of_two", weighed_quiet_of_one_of_two},
+          {"weighed_and_written", weighed_and_written},
+          {"weighed_in_a_thread", weighed_in_a_thread},
+          {"weighed_inside", weighed_inside},
           {"closure_alone", closure_alone},
           {"no_backward", no_backward},
           {"only_own", only_own},

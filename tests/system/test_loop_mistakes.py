@@ -71,6 +71,14 @@ BETWEEN_RANKS = (
             (2, 3)),
     Mistake("one_of_two_in_a_thread", r"step \d: rank 0: a tensor of \d+ elements gets", (2, 3)),
     Mistake("weight_of_0_in_a_sum", r"rank \d, step 1: a batch of weight 0 in a sum", (2, 3)),
+    Mistake("weighed_quiet_of_one_of_two", r"step 1: World::weigh\(\) with no_sync\(\) of one of two "
+            "optimizers", (2, 3)),
+    Mistake("weighed_and_written", r"rank \d, step 1: gradients were written behind a backward\(\) "
+            r"under no_sync\(\)", (2, 3)),
+    Mistake("weighed_in_a_thread", r"step 1: World::weigh\(\) with several backward\(\) in a step, "
+            "of which this one runs on another thread", (2, 3)),
+    Mistake("weighed_inside", r"step 1: World::weigh\(\) with a backward\(\) inside another one",
+            (2, 3)),
     Mistake("same_samples", "step 1: all ranks have computed the same gradients", (2, 3)),
     Mistake("other_rate", "rank 1, step 6: its learning rate is not that of ranks? 0", (2, 3)),
     Mistake("other_momentum", "rank {last}, step 3: its momentum is not that of ranks? 0", (2, 3)),

@@ -93,6 +93,17 @@ class WrittenLoops(SystemTest):
         for between_hosts in (False, True):
             self.assert_same("weighed_twice", 1e-9, at_least=6, between_hosts=between_hosts)
 
+    def test_two_optimizers_of_one_model_add_up_by_weights_once(self):
+        for between_hosts in (False, True):
+            self.assert_same("weighed_by_two", 1e-9, at_least=6, between_hosts=between_hosts)
+
+    def test_what_has_counted_counts_once_if_one_rank_alone_has_a_quiet_backward(self):
+        for between_hosts in (False, True):
+            self.assert_same("weighed_alone", 1e-9, at_least=6, between_hosts=between_hosts)
+
+    def test_a_weight_of_0_does_not_concern_a_model_that_the_backward_does_not_reach(self):
+        self.assert_same("weighed_apart", 1e-9, at_least=6)
+
     def test_an_evaluation_that_shares_batches_changes_nothing(self):
         self.assert_same("evaluated_by_shares", 1e-9, at_least=6)
 

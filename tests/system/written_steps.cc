@@ -317,6 +317,96 @@ void weighed_twice(World& world) {
   }
 }
 
+// Two optimizers of one model, and weights that add up to the number of ranks.
+void weighed_by_two(World& world) {
+  Net model;
+  model.to(torch::kDouble);
+  auto loader = loader_for(world);
+  Distributed<torch::optim::SGD> of_hidden(world, model, model.hidden->parameters(),
+                                           torch::optim::SGDOptions(0.002));
+  Distributed<torch::optim::SGD> of_output(world, model, model.output->parameters(),
+                                           torch::optim::SGDOptions(0.004));
+  for (auto& batch : *loader) {
+    const auto loss = [&] {
+      return torch::nn::functional::cross_entropy(
+          model.forward(batch.data), batch.target,
+          torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kSum));
+    };
+    model.zero_grad();
+    world.weigh(1, 1);
+    loss().backward();
+    {
+      const auto hidden = of_hidden.no_sync(), output = of_output.no_sync();
+      (loss() * 0.5).backward();
+    }
+    world.weigh(2, 1);
+    (loss() * (world.size() == 1 ? 1 : 0.5)).backward();
+    of_hidden.step();
+    of_output.step();
+    print(world, {{"sum", sum_of(model)}});
+  }
+}
+
+// Rank 0 alone has a penalty under no_sync(), which does not reach all parameters: between two
+// backward() of all ranks, before zero_grad(), and as the first one of a step.
+void weighed_alone(World& world) {
+  Net model;
+  model.to(torch::kDouble);
+  auto loader = loader_for(world);
+  Distributed<torch::optim::SGD> optimizer(world, model, torch::optim::SGDOptions(0.002));
+  int steps = 0;
+  for (auto& batch : *loader) {
+    const auto loss = [&] {
+      return torch::nn::functional::cross_entropy(
+          model.forward(batch.data), batch.target,
+          torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kSum));
+    };
+    const auto penalty = [&](double factor) {
+      if (world.rank() != 0) return;
+      const auto quiet = optimizer.no_sync();
+      (model.output->weight.square().sum() * factor).backward();
+    };
+    optimizer.zero_grad();
+    world.weigh(1, 1);
+    if (steps % 3 == 2) penalty(3);
+    loss().backward();
+    penalty(1);
+    if (steps++ % 3 == 1) {
+      optimizer.zero_grad(/*set_to_none=*/steps % 2 == 0);
+    } else {
+      penalty(2);
+    }
+    world.weigh(2, 1);
+    (loss() * (world.size() == 1 ? 1 : 0.5)).backward();
+    optimizer.step();
+    print(world, {{"sum", sum_of(model)}});
+  }
+}
+
+// A batch of weight 0 that does not reach the second model, whose no_sync() is alive.
+void weighed_apart(World& world) {
+  Net model, other;
+  for (Net* each : {&model, &other}) each->to(torch::kDouble);
+  auto loader = loader_for(world);
+  Distributed<torch::optim::SGD> optimizer(world, model, torch::optim::SGDOptions(0.002));
+  Distributed<torch::optim::SGD> of_other(world, other, torch::optim::SGDOptions(0.002));
+  for (auto& batch : *loader) {
+    optimizer.zero_grad();
+    of_other.zero_grad();
+    world.weigh(1, 1);
+    model.forward(batch.data).square().sum().backward();
+    other.forward(batch.data).square().sum().backward();
+    {
+      const auto quiet = of_other.no_sync();
+      world.weigh(world.rank() == 0 ? 1 : 0, 1);
+      model.output->weight.square().sum().backward();
+    }
+    optimizer.step();
+    of_other.step();
+    print(world, {{"sum", sum_of(model)}, {"other", sum_of(other)}});
+  }
+}
+
 // All ranks fill the parameters anew after Distributed was made, by apply().
 void applied(World& world) {
   Net model;
@@ -390,6 +480,9 @@ Loops written_steps() {
           {"noise_of_replicas", noise_of_replicas},
           {"weighed", weighed},
           {"weighed_twice", weighed_twice},
+          {"weighed_by_two", weighed_by_two},
+          {"weighed_alone", weighed_alone},
+          {"weighed_apart", weighed_apart},
           {"applied", applied},
           {"norms_of_all", norms_of_all},
           {"two_on_one_module", two_on_one_module},

@@ -38,7 +38,6 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
   DataParallel::Impl engine;
   OwnChecks checks;
   CountedGradients counted;
-  bool counts_again = false;  // Gradients do not lie aside, because they cannot.
   std::unique_ptr<GradientWatch> watch;
   const std::shared_ptr<const void> teller;  // OwnLoop::end_step() knows the engine by it.
   const int64_t part;                        // The engine's number in LoopTurns.
@@ -49,6 +48,7 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
   bool is_under_way = false;   // That one has not come to its end.
   bool has_means = false;      // Since the last step a backward has left means.
   bool has_own_alone = false;  // A backward under no_sync() has left what no other rank knows.
+  bool has_reduced = false;    // In the backward under way, of which another one may be a part.
   bool knows_samples = false;  // The ranks know whether they read the same samples.
   int64_t steps = 0;
   int64_t alike_in = 0;  // The last step in which the ranks' parameters were found alike.
@@ -66,7 +66,9 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
                engine_options(options)),
         checks(engine.parameters, options),
         counted(tensors_of(engine.parameters), {.lie_aside = [this] { return lie_aside(); },
-                                                .factor = [this] { return factor_of_counted(); }}),
+                                                .has_own_alone = [this] { return has_own_alone; },
+                                                .is_quiet = [this] { return quiet > 0; },
+                                                .refuse_writes = [this] { refuse_writes(); }}),
         teller(std::move(the_teller)),
         part(the_part) {}
 
@@ -102,39 +104,61 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
   void expect_backward() { engine.exchange->expect_backward(quiet == 0 && !loop->turns); }
 
   void watch_for_weights(const OwnLoop::BatchInHand& batch) {
-    if (batch.weight >= 0) counts_again = !counted.begin();
+    if (batch.weight >= 0) counted.begin();
   }
-  bool lie_aside() const {
-    if (loop->batch.weight < 0 || has_own_alone) return false;
-    const bool has_any = std::ranges::any_of(
-        engine.parameters, [](const NamedTensor& each) { return each.tensor.grad().defined(); });
-    if (quiet > 0 && loop->weight() == 0 && has_any) throw weight_of_0_in_a_sum();
-    return has_any;
-  }
-  // Under no_sync() the sum over the ranks comes later: each rank then has its part of what counts
-  // already, so that all of them together have it once.
-  double factor_of_counted() const {
-    return has_own_alone ? 1 / (loop->weight() * engine.group->size()) : 1;
-  }
-
-  Error weight_of_0_in_a_sum() const {
-    return Error(
-        ErrorCode::invalid_argument, "parallel",
-        fmt::format("rank {}, step {}: a batch of weight 0 in a sum of several backward() "
-                    "under no_sync(): the sum cannot be multiplied by it",
-                    rank(), steps + 1),
-        "batches of weights above 0, or a backward() without no_sync() for each");
+  bool is_weighed() const { return loop->batch.weight >= 0; }
+  // Runs when a backward begins. The other ranks may have had no backward under no_sync(), so all
+  // decide alike: what has counted never goes through a sum by such weights, and always through
+  // one by samples.
+  bool lie_aside() {
+    has_reduced = false;
+    if (quiet == 0 && !is_weighed()) return false;
+    return counted.lie_there() || !has_own_alone;
   }
 
   // A sum under no_sync() has the weights of its batches: the next batch may have another one, by
   // which the whole sum will be multiplied.
-  void weigh_own_sum(const OwnLoop::BatchInHand& next) const {
+  void weigh_own_sum(const OwnLoop::BatchInHand& next) {
     if (!has_own_alone || loop->weight() == loop->weight_of(next)) return;
-    if (loop->weight() == 0 || loop->weight_of(next) == 0) throw weight_of_0_in_a_sum();
-    const double factor = loop->weight() / loop->weight_of(next);
-    const at::NoGradGuard no_grad;
-    for (const auto& [name, tensor] : engine.parameters)
-      if (tensor.grad().defined()) tensor.mutable_grad().mul_(factor);
+    if (loop->weight() == 0 || loop->weight_of(next) == 0)
+      throw Error(
+          ErrorCode::invalid_argument, "parallel",
+          fmt::format("rank {}, step {}: a batch of weight 0 in a sum of several backward() "
+                      "under no_sync(): the sum cannot be multiplied by it",
+                      rank(), steps + 1),
+          "batches of weights above 0, or a backward() without no_sync() for each");
+    counted.multiply(loop->weight() / loop->weight_of(next));
+  }
+
+  [[noreturn]] void refuse_writes() const {
+    throw Error(ErrorCode::unsupported, "parallel",
+                fmt::format("rank {}, step {}: gradients were written behind a backward() under "
+                            "no_sync(), which follows one without it in a step with "
+                            "World::weigh(): .grad has only a part of the sum there",
+                            rank(), steps + 1),
+                "change gradients behind the last backward() of the step, or zero_grad()");
+  }
+  [[noreturn]] void refuse_weights(const std::string& what, const char* remedy) const {
+    throw Error(ErrorCode::unsupported, "parallel",
+                fmt::format("rank {}, step {}: World::weigh() with {}", rank(), steps + 1, what),
+                remedy);
+  }
+  // What would count twice, or not at all.
+  void require_sums_once() {
+    if (has_means && !counted.has_seen_backward())
+      refuse_weights(
+          "several backward() in a step, of which this one runs on another thread than the one "
+          "that called weigh(), or in a process whose autograd engine is not LibTorch's",
+          "weigh() on the thread that calls backward(), or no_sync() for each backward() of a "
+          "step but the last one");
+    if (has_reduced && counted.has_seen_backward())
+      refuse_weights(
+          "a backward() inside another one (reentrant checkpointing), behind which the outer one "
+          "has reached the model again: its gradients would count twice",
+          "a loss that is a mean over the samples, without weigh()");
+    if (counted.differs_in_quiet())
+      refuse_weights("no_sync() of one of two optimizers that have a parameter of one model",
+                     "no_sync() of both for the same backward()");
   }
 
   // Runs in backward, when a gradient has been accumulated.
@@ -163,17 +187,14 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
 
   void finish_backward() {
     is_under_way = false;
+    if (is_weighed()) require_sums_once();
     if (quiet > 0) {
       has_own_alone = true;
       return;
     }
-    if (counts_again && has_means && loop->batch.weight >= 0)
-      throw Error(ErrorCode::unsupported, "parallel",
-                  fmt::format("rank {}, step {}: several backward() with World::weigh() in a "
-                              "process whose autograd engine is not LibTorch's",
-                              rank(), steps + 1),
-                  "no_sync() for each backward() of a step but the last one");
+    const auto rest = is_weighed() ? counted.leave_to_others() : nullptr;
     reduce();
+    has_reduced = counted.has_seen_backward();
     has_means = true;
     has_own_alone = false;
   }
@@ -183,8 +204,9 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
     const bool is_known = loop->batch.of_all > 0;
     mine.samples = loop->has_joined ? 0 : is_known ? loop->batch.samples : 1;
     // Weights of World::weigh() are what they are, also if some ranks have no samples.
-    const bool is_weighed = loop->batch.weight >= 0 && !loop->has_joined;
-    mine.total_samples = is_weighed ? 0 : is_known ? loop->batch.of_all : engine.group->size();
+    mine.total_samples = is_weighed() && !loop->has_joined ? 0
+                         : is_known                        ? loop->batch.of_all
+                                                           : engine.group->size();
     mine.groups = engine.hash_of_groups();
     return mine;
   }
@@ -323,7 +345,7 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
     const at::NoGradGuard no_grad;
     at::Tensor sums = at::tensor({loss * weight, weight}, at::kDouble);
     engine.group->all_reduce(sums);
-    return loop->batch.weight >= 0 ? sums[0] : sums[0] / sums[1];
+    return is_weighed() ? sums[0] : sums[0] / sums[1];
   }
 
   // The reason why this rank cannot update.
@@ -392,6 +414,7 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
   }
 
   void forget_gradients() {
+    counted.forget();
     for (const auto& [name, tensor] : engine.parameters) tensor.mutable_grad().reset();
   }
 
