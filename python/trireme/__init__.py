@@ -64,9 +64,14 @@ def _output_of(*words):
     return done.stdout
 
 
+def _path(name):
+    """A path that no programme takes for an option."""
+    return os.path.abspath(name)
+
+
 def plan(config, *words):
     """What `trireme plan CONFIG WORDS... --json` prints."""
-    return json.loads(_output_of("plan", config, *words, "--json"))
+    return json.loads(_output_of("plan", _path(config), *words, "--json"))
 
 
 def read_report(path):
@@ -80,7 +85,7 @@ def read_checkpoint(folder):
     hash, by `trireme ckpt`: RuntimeError has its message. A copy of the model lies in the folder of
     temporary files (TMPDIR) meanwhile."""
     import torch
-    found = pathlib.Path(json.loads(_output_of("ckpt", "inspect", folder, "--json"))["path"])
+    found = pathlib.Path(json.loads(_output_of("ckpt", "inspect", _path(folder), "--json"))["path"])
     with tempfile.TemporaryDirectory(prefix="trireme-") as temporary:
         whole = pathlib.Path(temporary, "model.pt")
         _output_of("ckpt", "convert", found, whole)

@@ -179,6 +179,8 @@ print(json.dumps({{name: [list(tensor.shape), tensor.double().sum().item()]
         self.assertRegex(said, "RuntimeError: .*model-1.safetensors")
         code, said = self.read_checkpoint(self.folder / "nothing")
         self.assertRegex(said, "RuntimeError: .*nothing holds no checkpoint")
+        code, said = self.read_checkpoint("--json")
+        self.assertRegex(said, "RuntimeError: .*/--json holds no checkpoint")
 
     def test_another_libtorch_is_refused_by_name(self):
         code, _, err = self.run_to_end(
