@@ -12,6 +12,7 @@ namespace {
 
 using plan::DType;
 using testing::ElementsAre;
+using testing::HasSubstr;
 
 class PytorchFile : public TemporaryFolder {
  protected:
@@ -97,6 +98,17 @@ TEST_F(PytorchFile, AnArchiveOfAModuleGivesBackWhatWasWritten) {
   const std::string classes(reinterpret_cast<const char*>(code.data()), code.size());
   EXPECT_THAT(classes, testing::HasSubstr("__annotations__[\"1\"]"));
   EXPECT_THAT(classes, testing::HasSubstr("__annotations__[\"drop\"]"));
+}
+
+TEST_F(PytorchFile, AnArchiveKeepsATensorWhoseNameIsANumberBesideModules) {
+  const OwnedTensor one("a.0", {1}), two("a.2.weight", {2});
+  write_module_archive(path_, {one.spec, two.spec},
+                       [&](size_t i) { return (i == 0 ? one : two).view().bytes; });
+  const auto code = ZipReader(path_).read("archive/code/__torch__.py");
+  const std::string classes(reinterpret_cast<const char*>(code.data()), code.size());
+  EXPECT_THAT(classes, HasSubstr("__annotations__[\"0\"] = Tensor"));
+  EXPECT_THAT(classes, testing::Not(HasSubstr("__annotations__[\"0\"] = __torch__")));
+  EXPECT_EQ(read_pytorch(path_).size(), 2u);
 }
 
 TEST_F(PytorchFile, ANameThatNoModuleCanHaveIsRefusedBeforeAFileIsWritten) {

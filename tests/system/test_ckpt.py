@@ -168,6 +168,13 @@ class Ckpt(SystemTest):
         self.assertIn("the same", self.ckpt("diff", self.folder / "state.pt",
                                             self.folder / "archive.pt"))
 
+    def test_an_archive_with_a_number_for_a_tensor_beside_modules_loads(self):
+        state = {"a.0": torch.ones(2), "a.2.weight": torch.zeros(3)}
+        torch.save(state, self.folder / "state.pt")
+        self.ckpt("convert", self.folder / "state.pt", self.folder / "archive.pt", "--archive")
+        found = torch.jit.load(self.folder / "archive.pt").state_dict()
+        self.assertEqual(set(found), set(state))
+
     def test_wrong_uses_of_archives_are_refused_before_a_file_is_written(self):
         torch.save({"a": torch.ones(1), "a.b": torch.ones(1)}, self.folder / "state.pt")
         for words, part in ((("no.safetensors", "--archive"), "--archive writes PyTorch's file"),

@@ -220,7 +220,8 @@ class ModuleTree {
     return number;
   }
 
-  // Lists have children without tensors too, such as a ReLU. LibTorch asks for each.
+  // Lists have children without tensors too, such as a ReLU. LibTorch asks for each. A module
+  // whose tensor has such a number is no list.
   void fill(size_t node) {
     size_t count = 0;
     bool is_list = true;
@@ -232,10 +233,16 @@ class ModuleTree {
     }
     const std::string path = nodes_[node].path;
     for (size_t i = 0; i < count; ++i)
-      add(path.empty() ? std::to_string(i) : fmt::format("{}.{}", path, i));
+      if (!has_tensor(node, std::to_string(i)))
+        add(path.empty() ? std::to_string(i) : fmt::format("{}.{}", path, i));
     if (is_list)
       std::ranges::sort(nodes_[node].modules, {},
                         [](const auto& child) { return std::stoul(child.first); });
+  }
+
+  bool has_tensor(size_t node, std::string_view name) const {
+    return std::ranges::any_of(nodes_[node].tensors,
+                               [&](const auto& tensor) { return tensor.first == name; });
   }
 
   // A state dict does not tell parameters from buffers. LibTorch takes either for either.
