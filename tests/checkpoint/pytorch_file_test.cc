@@ -37,6 +37,25 @@ class PytorchFile : public TemporaryFolder {
     return std::string("\x80\x02}X", 4) + static_cast<char>(name.size()) + std::string(3, '\0') +
            name + value + "s.";
   }
+  static std::string text(const std::string& value) {
+    return "X" + std::string(1, static_cast<char>(value.size())) + std::string(3, '\0') + value;
+  }
+  // Writes a dict with a tensor "w", and what `value` makes as "x".
+  void write_beside(const std::string& value) {
+    write("\x80\x02}" + text("w") + tensor(0, "K\x06\x85", "K\x01\x85") + "s" + text("x") + value +
+          "s.");
+  }
+  // The message of the error for a file with that value, empty if it is read.
+  std::string refusal(const std::string& value) {
+    write_beside(value);
+    try {
+      read_pytorch(path_);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::unsupported) << error.what();
+      return error.what();
+    }
+    return {};
+  }
   std::vector<float> floats_of(const std::string& pickle) {
     write(pickle);
     const auto tensors = read_pytorch(path_);
@@ -166,7 +185,7 @@ TEST_F(PytorchFile, NamesContentThatItCannotRead) {
 TEST_F(PytorchFile, RefusesWhatMakesMoreThanPlainData) {
   const std::string w = tensor(0, "K\x06\x85", "K\x01\x85");
   for (const std::string module_and_name :
-       {"builtins\nmap", "itertools\nimap", "site\naddsitedir", "argparse\nNamespace",
+       {"builtins\nmap", "itertools\nimap", "site\naddsitedir", "argparse\nFileType",
         "_thread\nstart_new_thread", "torch._utils\nos.system",
         "torch.nn.modules.module\ntorch.load", "__main__\nos.system", "joblib\nload"})
     for (const char* const how : {")R", ")\x81"}) {
@@ -177,12 +196,94 @@ TEST_F(PytorchFile, RefusesWhatMakesMoreThanPlainData) {
       EXPECT_TRUE(fails_with(ErrorCode::unsupported, {path_, "its pickle calls " + name + ","},
                              [&] { read_pytorch(path_); }));
     }
-  // A class of the programme that wrote the file, and a layer of PyTorch.
-  for (const std::string module_and_name :
-       {"my_training\nKind", "torch.nn.modules.linear\nLinear"}) {
-    write(std::string("\x80\x02}", 3) + std::string("X\x01\0\0\0w", 6) + w + "s" +
-          std::string("X\x01\0\0\0x", 6) + "c" + module_and_name + "\n)\x81s.");
+  // Functions can have such names, and a class may do more than make an object.
+  EXPECT_THAT(refusal("cmy_training\nload\n)R"), HasSubstr("calls my_training.load,"));
+  EXPECT_THAT(refusal("ctorch.nn.modules.linear\nLinear\nK\x01\x85R"),
+              HasSubstr("calls torch.nn.modules.linear.Linear,"));
+  EXPECT_THAT(refusal("ctorch.optim.adam\nadam\n)\x81"), HasSubstr("torch.optim.adam.adam,"));
+}
+
+// The attributes by which these files would run code belong to objects that Python asks for their
+// text or their length.
+TEST_F(PytorchFile, RefusesCodeThatAListedCallableWouldRun) {
+  const std::string rebuild = "ctorch._tensor\n_rebuild_from_type_v2\n", type = "ctorch\nTensor\n",
+                    system = "cos\nsystem\n", command = "(" + text("echo") + "t";
+  EXPECT_THAT(refusal(rebuild + "(" + rebuild + type + "(" + system + type + command + "NtNtR"),
+              HasSubstr("names os.system,"));
+  EXPECT_THAT(refusal(rebuild + "(" + rebuild + type + "(NNNNtNtR"),
+              HasSubstr("calls torch._tensor._rebuild_from_type_v2 by "));
+  const std::string partial = "cfunctools\npartial\n";
+  const auto layer = [&](const std::string& attribute) {
+    return "ctorch.nn.modules.linear\nIdentity\n)\x81}(" + text("extra_repr") + attribute + "ub";
+  };
+  EXPECT_THAT(
+      refusal("c__builtin__\nstr\n(" + layer(partial + "(" + system + text("echo") + "tR") + "tR"),
+      HasSubstr("calls os.system,"));
+  EXPECT_THAT(refusal(partial + "(cbuiltins\nint\ntR(" + system + ")}Ntb"),
+              HasSubstr("calls os.system,"));
+  EXPECT_THAT(refusal(partial + "(" + rebuild + "tR"), HasSubstr("by functools.partial"));
+  EXPECT_THAT(
+      refusal("ctorch.torch_version\nTorchVersion\n(" + layer("ccode\ninteract\n") + "t\x81"),
+      HasSubstr("names code.interact,"));
+  EXPECT_THAT(refusal(layer("ccode\ninteract\n")), HasSubstr("names code.interact,"));
+  for (const std::string& value : {layer("N"), "]" + layer("N") + "a"})
+    EXPECT_THAT(refusal("c__builtin__\nstr\n(" + value + "tR"),
+                HasSubstr("calls __builtin__.str with "));
+  EXPECT_THAT(refusal("c__builtin__\nlist\n(" + layer("N") + "tR"),
+              HasSubstr("calls __builtin__.list with torch.nn.modules.linear.Identity,"));
+  EXPECT_THAT(refusal("ctorch._utils\n_rebuild_parameter\n(" + layer("N") + "\x89}tR"),
+              HasSubstr("with torch.nn.modules.linear.Identity,"));
+  EXPECT_THAT(refusal("ctorch.optim.adam\nAdam\n)\x81" + layer("N") + "b"),
+              HasSubstr("gives torch.optim.adam.Adam the state "));
+  // Python looks for `append` and `__setstate__` among the attributes too.
+  for (const std::string maker :
+       {"cargparse\nNamespace\n)\x81", "ccollections\nOrderedDict\n)R"}) {
+    const std::string object = maker + "}" + text("append") + "cmy_training\nrun\nsb";
+    EXPECT_THAT(refusal(object + text("echo") + "b"), HasSubstr("that has attributes"));
+    EXPECT_THAT(refusal(object + text("echo") + "a"), HasSubstr("that has attributes"));
+  }
+  EXPECT_THAT(refusal(tensor(0, "K\x06\x85", "K\x01\x85") + "}b"), HasSubstr("has attributes"));
+  for (const std::string each : {"torch.hub\nload", "torch\nload", "numpy\nsave",
+                                 "torch.utils.collect_env\nrun", "torch.nn.functional\nos.system"})
+    EXPECT_THAT(refusal("c" + each + "\n"), HasSubstr("its pickle names "));
+  // Python stores at the number of entries, whatever lies there.
+  EXPECT_THAT(refusal(text("my") + "q\x01" + "0" + text("os") + "\x94" + "0h\x01" +
+                      text("system") + "\x93"),
+              HasSubstr("names os.system,"));
+}
+
+TEST_F(PytorchFile, PassesOverTheObjectsOfTrainingStates) {
+  for (const std::string each :
+       {"cmy_training\nKind\n)\x81", "cmy_training\nKind\nK\x01\x85R",
+        "ctorch.nn.modules.linear\nLinear\n)\x81", "ctorch.optim.adam\nAdam\n)\x81",
+        "ctorch.amp.grad_scaler\nGradScaler\n)\x81", "cargparse\nNamespace\n)\x81}b",
+        "ctypes\nSimpleNamespace\n)R}b", "ctorch._C._nn\ngelu\n", "ctorch\nfloat32\n",
+        "cnumpy\nfloat32\n", "ctorch.nn.functional\nrelu\n",
+        "cfunctools\npartial\n(ctorch.nn.modules.activation\nReLU\ntR",
+        "ccollections\ndefaultdict\ncbuiltins\nlist\n\x85R", "(K\x01K\x02\x91"}) {
+    SCOPED_TRACE(each);
+    write_beside(each);
     EXPECT_EQ(read_pytorch(path_).size(), 1u);
+  }
+  for (const std::string& each :
+       {"cuuid\nUUID\n)\x81}" + text("int") + "\x8a\x09" + std::string(9, '\1') + "sb",
+        "\x8b" + std::string("\x09\0\0\0", 4) + std::string(9, '\1'),
+        "\x96" + std::string("\x02\0\0\0\0\0\0\0", 8) + "ab",
+        "cmy_training\nKind\n)}" + text("by_name") + "K\x01s\x92",
+        std::string("ccollections\ndeque\n)RK\x01") + "a"}) {
+    SCOPED_TRACE(each);
+    write_beside(each);
+    EXPECT_EQ(read_pytorch(path_).size(), 1u);
+  }
+}
+
+TEST_F(PytorchFile, ReadsTensorsOfClassesThatAreDicts) {
+  for (const std::string maker :
+       {"ccollections\ndefaultdict\ncbuiltins\nlist\n\x85R", "cmy_training\nStates\n)R"}) {
+    write_beside(maker + text("t") + tensor(0, "K\x06\x85", "K\x01\x85") + "s");
+    const auto tensors = read_pytorch(path_);
+    ASSERT_EQ(tensors.size(), 2u);
+    EXPECT_EQ(tensors[1].spec.name, "x.t");
   }
 }
 

@@ -9,11 +9,14 @@ import hashlib
 import json
 import os
 import pathlib
+import random
 import resource
 import site
 import subprocess
 import sys
+import types
 import unittest
+import uuid
 
 import numpy
 import torch
@@ -220,7 +223,7 @@ class Ckpt(SystemTest):
                            ((getattr, ("text", "upper")), "__builtin__.getattr"),
                            ((map, (os.remove, [str(mark)])), "itertools.imap"),
                            ((site.addsitedir, (str(mark),)), "site.addsitedir"),
-                           ((argparse.Namespace, ()), "argparse.Namespace"),
+                           ((argparse.FileType, ()), "argparse.FileType"),
                            ((torch.load, (str(mark),)), "torch.serialization.load"),
                            ((subprocess.Popen, (["touch", str(mark)],)), "commands.Popen")):
             with self.subTest(name):
@@ -230,16 +233,18 @@ class Ckpt(SystemTest):
                 self.assertIn(f"its pickle calls {name}, which makes more than tensors", said)
                 self.assertIn("try: a state dict: torch.save(model.state_dict(), path)", said)
                 self.assertFalse(mark.exists() or (self.folder / "out.pt").exists())
-        # Objects that no call makes, and a callable that another one calls.
-        torch.save({"w": torch.ones(2), "args": argparse.Namespace(lr=1)},
-                   self.folder / "evil.pt")
+        # An object that no call makes, a callable that another one calls, and one without a call.
+        torch.save({"w": torch.ones(2), "parser": argparse.FileType()}, self.folder / "evil.pt")
         said = self.ckpt("convert", self.folder / "evil.pt", self.folder / "out.pt", code=2)
-        self.assertIn("its pickle calls argparse.Namespace, which", said)
+        self.assertIn("its pickle calls argparse.FileType, which", said)
         through = Evil(torch._tensor._rebuild_from_type_v2,
                        (os.system, torch.Tensor, (f"touch '{mark}'",), {}))
         torch.save({"w": torch.ones(2), "x": through}, self.folder / "evil.pt")
         said = self.ckpt("convert", self.folder / "evil.pt", self.folder / "out.pt", code=2)
         self.assertIn("its pickle calls posix.system, which", said)
+        torch.save({"w": torch.ones(2), "x": os.system}, self.folder / "evil.pt")
+        said = self.ckpt("convert", self.folder / "evil.pt", self.folder / "out.pt", code=2)
+        self.assertIn("its pickle names posix.system, which", said)
         self.assertFalse(mark.exists() or (self.folder / "out.pt").exists())
 
     def test_objects_without_code_do_not_make_a_file_unreadable(self):
@@ -278,6 +283,26 @@ class Ckpt(SystemTest):
         torch.save(model, self.folder / "whole.pt")
         self.assertIn("7 tensors",
                       self.ckpt("convert", self.folder / "whole.pt", self.folder / "out.pt"))
+
+    def test_reads_the_objects_that_training_states_have(self):
+        model = torch.nn.Linear(2, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        state = {"model": model.state_dict(), "args": argparse.Namespace(lr=1), "seed": 2**63 + 1,
+                 "optimizer": optimizer, "run": uuid.uuid4(), "random": random.Random(1),
+                 "schedule": torch.optim.lr_scheduler.StepLR(optimizer, 2), "set": frozenset({1}),
+                 "options": types.SimpleNamespace(a=1), "generator": numpy.random.default_rng(),
+                 "average": torch.optim.swa_utils.AveragedModel(model), "raw": bytearray(b"x"),
+                 "scaler": torch.amp.GradScaler("cpu"), "last": collections.deque([1], maxlen=3),
+                 "array": numpy.ones(3), "by_name": collections.defaultdict(list)}
+        state["by_name"]["t"] = torch.full((2,), 5.0)
+        for protocol in (2, 4, 5):
+            with self.subTest(protocol=protocol):
+                torch.save(state, self.folder / "state.pt", pickle_protocol=protocol)
+                self.ckpt("convert", self.folder / "state.pt", self.folder / "out.safetensors")
+                found = load_file(self.folder / "out.safetensors")
+                self.assertTrue(torch.equal(found["by_name.t"], state["by_name"]["t"]))
+                average = found["average._modules.module._parameters.weight"]
+                self.assertTrue(torch.equal(average, model.weight.detach()))
 
     def test_rules_refuse_a_name_that_is_too_long_for_them(self):
         torch.save({"a" * 300_001: torch.ones(2)}, self.folder / "long.pt")

@@ -31,10 +31,10 @@ struct PickleNode {
     object,
     persistent
   } kind = Kind::none;
-  int64_t integer = 0;             // boolean, integer; global: the length of "module".
+  int64_t integer = 0;             // boolean, integer; global and object: length of "module".
   std::string text;                // text; global and object: "module.name".
-  std::vector<PickleValue> items;  // list; also tuples and sets.
-  std::vector<std::pair<PickleValue, PickleValue>> entries;  // dict
+  std::vector<PickleValue> items;  // list; also tuples and sets, and an object that is a list.
+  std::vector<std::pair<PickleValue, PickleValue>> entries;  // dict, and an object that is one.
   PickleValue arguments = nullptr;                           // object: a list; persistent: its id.
   PickleValue state = nullptr;                               // object: may be null.
 };
@@ -50,9 +50,9 @@ struct Pickle {
 };
 
 // `where` names the file in messages. Throws Error(corrupt) for a pickle that is cut off or
-// malformed, and Error(unsupported) for other opcodes, or naming what the file would call in
-// Python, unless it makes plain data or is a class of the file's own programme
-// (pickle_callables.h).
+// malformed, and Error(unsupported) for other opcodes, or naming the callable, for a pickle that
+// would call more in Python than makers of plain data and classes of the file's own programme, or
+// that names other functions of Python (pickle_callables.h).
 Pickle read_pickle(std::span<const std::byte> bytes, const std::string& where);
 
 }  // namespace trireme::checkpoint

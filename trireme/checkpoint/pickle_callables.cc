@@ -35,6 +35,10 @@ constexpr Callables kMakesData[] = {
     {"numpy", "dtype ndarray "},
     {"numpy.core.multiarray", "_reconstruct scalar "},
     {"numpy._core.multiarray", "_reconstruct scalar "},
+    {"numpy.core.numeric", "_frombuffer "},
+    {"numpy._core.numeric", "_frombuffer "},
+    {"numpy.random._pickle", "__bit_generator_ctor __generator_ctor __randomstate_ctor "},
+    {"numpy.random.bit_generator", "__pyx_unpickle_SeedSequence "},
     {"torch", "Size Tensor device "},
     {"torch._tensor", "_rebuild_from_type_v2 "},
     {"torch._utils",
@@ -51,6 +55,73 @@ constexpr Callables kMakesData[] = {
     {"torch.serialization", "_get_layout "},
     {"torch.torch_version", "TorchVersion "},
 };
+
+constexpr Callables kMakesValues[] = {
+    {"builtins", "bool bytearray bytes complex float int range str "},
+    {"__builtin__", "bool bytearray bytes complex float int long str unicode xrange "},
+    {"_codecs", "encode "},
+    {"datetime", "date datetime time timedelta timezone "},
+    {"decimal", "Decimal "},
+    {"fractions", "Fraction "},
+    {"pathlib", "Path PosixPath PurePath PurePosixPath PureWindowsPath WindowsPath "},
+    {"pathlib._local", "Path PosixPath PurePath PurePosixPath PureWindowsPath WindowsPath "},
+    {"torch", "device "},
+    {"torch.serialization", "_get_layout "},
+    {"torch.torch_version", "TorchVersion "},
+};
+
+constexpr Callables kClassesOfState[] = {
+    {"argparse", "Namespace "},
+    {"random", "Random "},
+    {"types", "SimpleNamespace "},
+    {"uuid", "UUID "},
+};
+// All classes of these modules and of those in them.
+constexpr std::string_view kModulesOfState[] = {
+    "torch.nn.modules", "torch.nn.parallel", "torch.nn.utils",     "torch.optim",
+    "torch.amp",        "torch.cuda.amp",    "torchvision.models", "torchvision.ops"};
+
+// These are no callables.
+constexpr Callables kConstants[] = {
+    {"builtins", "Ellipsis NotImplemented "},
+    {"__builtin__", "Ellipsis NotImplemented "},
+};
+// The types of tensors and arrays, the functions that layers have as attributes, and the modules
+// whose classes tensors and generators of random numbers name.
+constexpr std::string_view kTypesOfTorch[] = {"bfloat",
+                                              "bits",
+                                              "bool",
+                                              "cdouble",
+                                              "cfloat",
+                                              "channels_last",
+                                              "chalf",
+                                              "complex",
+                                              "contiguous_format",
+                                              "double",
+                                              "float",
+                                              "half",
+                                              "int",
+                                              "jagged",
+                                              "long",
+                                              "preserve_format",
+                                              "qint",
+                                              "quint",
+                                              "short",
+                                              "sparse_",
+                                              "strided",
+                                              "uint"};
+constexpr std::string_view kTypesOfNumpy =
+    "bool bool_ bytes_ complex128 complex256 complex64 datetime64 float128 float16 float32 "
+    "float64 "
+    "int16 int32 int64 int8 longlong object_ str_ timedelta64 uint16 uint32 uint64 uint8 "
+    "ulonglong "
+    "void ";
+constexpr std::string_view kModulesOfFunctions =
+    "torch._C._linalg torch._C._nn torch._C._special torch.nn.functional torch.nn.init ";
+constexpr std::string_view kModulesOfTypes =
+    "numpy.dtypes numpy.random numpy.random._mt19937 numpy.random._pcg64 numpy.random._philox "
+    "numpy.random._sfc64 numpy.random.bit_generator torch torch.cuda torch.storage "
+    "torchvision.tv_tensors ";
 
 // The modules of Python 3, those of Python 2 by whose names pickles call them, and those of
 // packages that often lie beside PyTorch. Other modules with such code begin with an underscore.
@@ -86,26 +157,81 @@ constexpr std::string_view kModulesOfOthers =
     "pkg_resources pip wheel six packaging requests urllib3 yaml tqdm PIL "
     "matplotlib sklearn joblib dill cloudpickle psutil IPython ipykernel fire click trireme ";
 
-}  // namespace
-
-bool makes_plain_data(std::string_view module, std::string_view name) {
-  // Classes of TorchScript are not those of a module in Python.
-  if (module == "__torch__" || module.starts_with("__torch__.")) return true;
-  // The layers of a whole module, whose attributes are read. Other names there may be functions.
-  if (module.starts_with("torch.nn.modules."))
-    return !name.empty() && name.front() >= 'A' && name.front() <= 'Z' &&
-           name.find('.') == std::string_view::npos;
-  return std::ranges::any_of(kMakesData, [&](const Callables& each) {
+template <typename Table>
+bool has(const Table& table, std::string_view module, std::string_view name) {
+  return std::ranges::any_of(table, [&](const Callables& each) {
     return each.module == module && is_listed(each.names, name);
   });
 }
 
-bool is_class_of_programme(std::string_view module, std::string_view name) {
-  const std::string_view package = module.substr(0, module.find('.'));
-  const bool is_of_others =
-      (package.starts_with('_') && package != "__main__") || is_listed(kModulesOfOthers, package);
-  // A dot leads to what the module has imported.
-  return !package.empty() && !is_of_others && name.find('.') == std::string_view::npos;
+bool is_in_dots(std::string_view name) { return name.find('.') != std::string_view::npos; }
+
+// Each part begins with a capital, as "Outer._Inner" does.
+bool is_name_of_class(std::string_view name) {
+  for (;;) {
+    const size_t dot = name.find('.');
+    const std::string_view part = name.substr(0, dot);
+    const size_t first = part.find_first_not_of('_');
+    if (first == std::string_view::npos || part[first] < 'A' || part[first] > 'Z') return false;
+    if (dot == std::string_view::npos) return true;
+    name.remove_prefix(dot + 1);
+  }
+}
+
+// Classes of TorchScript are not those of a module in Python.
+bool is_of_torchscript(std::string_view module) {
+  return module == "__torch__" || module.starts_with("__torch__.");
+}
+
+bool is_of_others(std::string_view package) {
+  return (package.starts_with('_') && package != "__main__") ||
+         is_listed(kModulesOfOthers, package);
+}
+
+std::string_view package_of(std::string_view module) { return module.substr(0, module.find('.')); }
+
+}  // namespace
+
+bool makes_plain_data(std::string_view module, std::string_view name) {
+  return is_of_torchscript(module) || has(kMakesData, module, name);
+}
+
+bool is_of_python(std::string_view module, std::string_view name) {
+  const std::string_view package = package_of(module);
+  return has(kMakesData, module, name) && package != "torch" && package != "numpy";
+}
+
+bool makes_value(std::string_view module, std::string_view name) {
+  return has(kMakesValues, module, name);
+}
+
+bool is_class_of_state(std::string_view module, std::string_view name) {
+  const bool is_in = std::ranges::any_of(kModulesOfState, [&](std::string_view each) {
+    return module.starts_with(each) &&
+           (module.size() == each.size() || module[each.size()] == '.');
+  });
+  return has(kClassesOfState, module, name) ||
+         (is_in && is_name_of_class(name) && !is_in_dots(name));
+}
+
+bool is_class_of_programme(std::string_view module, std::string_view name, bool is_called) {
+  // A dot leads to what the module has imported, unless the names are those of classes.
+  return !package_of(module).empty() && !is_of_others(package_of(module)) &&
+         (is_name_of_class(name) || (!is_called && !is_in_dots(name)));
+}
+
+bool may_be_named(std::string_view module, std::string_view name) {
+  if (makes_plain_data(module, name) || is_class_of_state(module, name) ||
+      is_class_of_programme(module, name, false) || has(kConstants, module, name))
+    return true;
+  if (is_in_dots(name)) return false;
+  const bool is_type_of_torch =
+      module == "torch" && std::ranges::any_of(kTypesOfTorch, [&](std::string_view each) {
+        return name.starts_with(each);
+      });
+  return is_type_of_torch || (module == "numpy" && is_listed(kTypesOfNumpy, name)) ||
+         is_listed(kModulesOfFunctions, module) ||
+         (is_listed(kModulesOfTypes, module) && is_name_of_class(name));
 }
 
 }  // namespace trireme::checkpoint

@@ -69,6 +69,7 @@ class PytorchReader {
       return add(*value, name);
     if (value->text.starts_with("torch._utils._rebuild"))
       fail(ErrorCode::unsupported, fmt::format("'{}' is not a plain tensor", name));
+    walk_entries(*value, name, depth);  // This may be a class of dicts.
     if (value->state != nullptr && value->state->kind == Kind::dict)
       walk_entries(*value->state, name, depth);  // This is a module.
   }
@@ -77,6 +78,7 @@ class PytorchReader {
     if ((visited_ += dict.entries.size()) > kMostVisits)
       fail(ErrorCode::corrupt, "its dicts contain each other");
     for (const auto& [key, value] : dict.entries) {
+      if (key->kind == Kind::object) continue;  // An optimizer's state is by parameter.
       std::string part = key->kind == Kind::integer ? std::to_string(key->integer) : key->text;
       walk(value, name.empty() ? part : name + "." + part, depth + 1);
     }
