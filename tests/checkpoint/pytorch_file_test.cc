@@ -257,8 +257,8 @@ TEST_F(PytorchFile, PassesOverTheObjectsOfTrainingStates) {
        {"cmy_training\nKind\n)\x81", "cmy_training\nKind\nK\x01\x85R",
         "ctorch.nn.modules.linear\nLinear\n)\x81", "ctorch.optim.adam\nAdam\n)\x81",
         "ctorch.amp.grad_scaler\nGradScaler\n)\x81", "cargparse\nNamespace\n)\x81}b",
-        "ctypes\nSimpleNamespace\n)R}b", "ctorch._C._nn\ngelu\n", "ctorch\nfloat32\n",
-        "cnumpy\nfloat32\n", "ctorch.nn.functional\nrelu\n",
+        "ctypes\nSimpleNamespace\n)R}b", "ctorch._C._nn\ngelu\n", "ctorch\nper_tensor_affine\n",
+        "ctorch\nfloat32\n", "cnumpy\nfloat32\n", "ctorch.nn.functional\nrelu\n",
         "cfunctools\npartial\n(ctorch.nn.modules.activation\nReLU\ntR",
         "ccollections\ndefaultdict\ncbuiltins\nlist\n\x85R", "(K\x01K\x02\x91"}) {
     SCOPED_TRACE(each);

@@ -81,10 +81,11 @@ constexpr std::string_view kModulesOfState[] = {
     "torch.nn.modules", "torch.nn.parallel", "torch.nn.utils",     "torch.optim",
     "torch.amp",        "torch.cuda.amp",    "torchvision.models", "torchvision.ops"};
 
-// These are no callables.
-constexpr Callables kConstants[] = {
+// Constants, and the function by which a GradScaler begins an entry of its dict.
+constexpr Callables kNames[] = {
     {"builtins", "Ellipsis NotImplemented "},
     {"__builtin__", "Ellipsis NotImplemented "},
+    {"torch.amp.grad_scaler", "_refresh_per_optimizer_state "},
 };
 // The types of tensors and arrays, the functions that layers have as attributes, and the modules
 // whose classes tensors and generators of random numbers name.
@@ -103,6 +104,7 @@ constexpr std::string_view kTypesOfTorch[] = {"bfloat",
                                               "int",
                                               "jagged",
                                               "long",
+                                              "per_",
                                               "preserve_format",
                                               "qint",
                                               "quint",
@@ -222,7 +224,7 @@ bool is_class_of_programme(std::string_view module, std::string_view name, bool 
 
 bool may_be_named(std::string_view module, std::string_view name) {
   if (makes_plain_data(module, name) || is_class_of_state(module, name) ||
-      is_class_of_programme(module, name, false) || has(kConstants, module, name))
+      is_class_of_programme(module, name, false) || has(kNames, module, name))
     return true;
   if (is_in_dots(name)) return false;
   const bool is_type_of_torch =
