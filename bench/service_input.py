@@ -94,7 +94,7 @@ def served_gigabyte(data, images, threads):
             first += run([*words, 2], SECRET)["samples"]
         figures = run([*words, 3], SECRET)
         server.terminate()
-        made = json.loads(server.stdout.read().splitlines()[-1])["made"]
+        made = json.loads(server.stdout.read().splitlines()[-1])["use"]["made"]
         server.wait()
     if made > 2 * images:
         sys.exit(f"bench: the service has made {made} samples of {images}: it did not keep them")
