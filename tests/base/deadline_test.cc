@@ -29,6 +29,16 @@ TEST(Deadline, WithoutAPositiveWaitHasExpired) {
   }
 }
 
+TEST(Deadline, HasTimeLeftUntilItHasExpired) {
+  const Deadline deadline = Deadline::after(Milliseconds(2));
+  for (;;) {
+    const Milliseconds left = deadline.remaining();
+    if (left > Milliseconds(0)) continue;
+    EXPECT_TRUE(deadline.expired());
+    break;
+  }
+}
+
 TEST(Deadline, AWaitForTheLongestTimeEndsWhenItsEventComes) {
   std::mutex mutex;
   std::condition_variable changed;

@@ -22,8 +22,10 @@ class Deadline {
   }
 
   bool expired() const { return Clock::now() >= at_; }
-  Milliseconds remaining() const {  // The result is never negative.
-    return std::max(Milliseconds(0), std::chrono::duration_cast<Milliseconds>(at_ - Clock::now()));
+  // The result is 0 if the deadline has expired, and never before, so that a wait for it does not
+  // end a part of a millisecond too early.
+  Milliseconds remaining() const {
+    return std::max(Milliseconds(0), std::chrono::ceil<Milliseconds>(at_ - Clock::now()));
   }
   // The same as remaining(), for calls such as poll() that take the milliseconds as an int.
   int remaining_as_int() const {

@@ -221,8 +221,7 @@ bool Messages::Mailroom::wait(Delivery& delivery, const char* operation, const s
   std::unique_lock lock(mutex);
   const auto over = [&] { return delivery.done || ended || !delivery.broken.empty(); };
   while (!changed.wait_for(
-      lock, std::min({kMessageSlice, deadline.remaining() + Milliseconds(1), until.remaining()}),
-      over)) {
+      lock, std::min({kMessageSlice, deadline.remaining(), until.remaining()}), over)) {
     limits->throw_if_lost();
     if (!deadline.expired()) {
       if (until.expired()) return false;

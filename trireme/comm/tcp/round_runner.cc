@@ -158,7 +158,7 @@ void RoundRunner::wait_for_sockets() {
     // A connection with nothing in progress is left out: its peer may have finished and closed it.
     waits[peer] = {events ? links_[peer].descriptor() : -1, events, 0};
   }
-  const auto longest = std::min(kSlice, deadline_.remaining() + Milliseconds(1));
+  const auto longest = std::min(kSlice, deadline_.remaining());
   const bool in_vain = ::poll(waits.data(), waits.size(), static_cast<int>(longest.count())) == 0;
   for (size_t peer = 0; peer < links_.size(); ++peer) {
     const short happened = waits[peer].revents;
