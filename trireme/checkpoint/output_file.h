@@ -4,6 +4,7 @@
 #include <trireme/checkpoint/file_system.h>
 #include <cstddef>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -32,5 +33,11 @@ class OutputFile {
   Digest digest_;
   std::vector<PieceDigest> known_;
 };
+
+// Writes a file beside `path` by `write`, and gives it its name once it is durable. An error
+// leaves no file behind. Returns the digests of its pieces. Throws Error(io), and what `write`
+// throws.
+std::vector<PieceDigest> write_whole_file(const std::filesystem::path& path,
+                                          const std::function<void(OutputFile&)>& write);
 
 }  // namespace trireme::checkpoint

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 #include <trireme/base/error.h>
 #include <trireme/checkpoint/pickle_callables.h>
+#include <algorithm>
 #include <map>
+#include <span>
 
 namespace trireme::checkpoint {
 namespace {
@@ -14,6 +16,10 @@ using Kind = PickleNode::Kind;
 constexpr size_t kLongestName = 1000;
 
 constexpr std::string_view kPartial = "functools.partial";
+// Functions that return their argument, as a value of a type.
+constexpr std::string_view kOfTorchscript = "torch.jit._pickle.";
+// The class by whose attributes pickles name functions such as torch.relu.
+constexpr std::string_view kFunctionsOfTorch = "torch._C._VariableFunctionsClass";
 
 class Machine {
  public:
@@ -28,6 +34,8 @@ class Machine {
     }
     pickle_.root = pop();
     refuse_names();
+    refuse_methods();
+    refuse_states_of_optimizers();
     return std::move(pickle_);
   }
 
@@ -157,9 +165,72 @@ class Machine {
     return rule(whole.substr(0, size), whole.substr(size + 1), more...);
   }
   void refuse_names() const {
+    const bool has_getattr = std::ranges::any_of(pickle_.nodes, is_getattr);
+    const bool may_have_it = has_getattr && !is_getattr_a_value();
     for (const PickleNode& node : pickle_.nodes)
-      if (node.kind == Kind::global && !holds(may_be_named, node))
+      if (node.kind == Kind::global && !holds(may_be_named, node) &&
+          !(may_have_it && is_getattr(node)))
         refuse(fmt::format("names {}, which is neither a tensor nor a plain value", node.text));
+  }
+  // The getattr() of names_function_of_torch() may be called so, and be no value of anything.
+  bool is_getattr_a_value() const {
+    const auto is_it = [](const PickleNode* each) { return each && is_getattr(*each); };
+    return is_it(pickle_.root) || std::ranges::any_of(pickle_.nodes, [&](const PickleNode& node) {
+             return is_it(node.state) || std::ranges::any_of(node.items, is_it) ||
+                    std::ranges::any_of(node.entries, [&](const auto& entry) {
+                      return is_it(entry.first) || is_it(entry.second);
+                    });
+           });
+  }
+  static bool is_getattr(const PickleNode& name) {
+    return name.kind == Kind::global &&
+           (name.text == "builtins.getattr" || name.text == "__builtin__.getattr");
+  }
+  // Python calls methods of what a file gives an object: Optimizer.__setstate__() calls
+  // defaults.setdefault(). So no function has the name of a method, in any dict, because an entry
+  // of a dict becomes an attribute in many ways. A key that is an object may be any text.
+  void refuse_methods() const {
+    for (const PickleNode& node : pickle_.nodes)
+      for (const auto& [key, value] : node.entries) {
+        const bool is_text = key->kind == Kind::text;
+        const bool is_function = value->kind == Kind::global || value->text == kPartial;
+        if (is_function &&
+            (key->kind == Kind::object || (is_text && is_name_of_method(key->text))))
+          refuse(fmt::format("has {} as the method {} of an object", value->text,
+                             is_text ? key->text : "of a name that it computes"));
+        // Layers have parts with such names as `values`, but none with these.
+        const bool is_layer = value->kind == Kind::object && holds(is_class_of_state, *value);
+        if (is_text && is_layer &&
+            (key->text == "append" || key->text == "extend" || key->text.starts_with("__")))
+          refuse(fmt::format("has {} as the method {} of an object", value->text, key->text));
+        if (is_text && value->kind != Kind::text &&
+            (key->text == "__dict__" || key->text == "__path__" || key->text == "__class__"))
+          refuse(fmt::format("sets {} of an object", key->text));
+      }
+  }
+  // The same for a layer, whose parts are found by names that a file chooses.
+  void refuse_states_of_optimizers() const {
+    for (const PickleNode& node : pickle_.nodes)
+      if (node.kind == Kind::object && node.text.starts_with("torch.optim.") && node.state)
+        for (const auto& [key, value] : node.state->entries) {
+          const bool is_asked = key->text == "state" || key->text == "defaults" ||
+                                key->text == "param_groups" || key->kind == Kind::object;
+          const bool fits =
+              is_container(value) &&
+              (key->text != "param_groups" || std::ranges::all_of(value->items, is_container));
+          if (is_asked && !fits)
+            refuse(fmt::format("gives {} other {} than dicts and lists", node.text,
+                               key->kind == Kind::text ? key->text : "values"));
+        }
+  }
+  static bool is_container(const PickleNode* node) {
+    return node->kind == Kind::dict || node->kind == Kind::list ||
+           (node->kind == Kind::object && node->text.starts_with("collections."));
+  }
+  // The name of something that no file may name says more than `what`.
+  [[noreturn]] void refuse_after_names(const std::string& what) const {
+    refuse_names();
+    refuse(what);
   }
   void refuse_code(const PickleNode& callable, bool may_make_object) const {
     if (holds(makes_plain_data, callable) ||
@@ -172,9 +243,11 @@ class Machine {
   // the file chooses the attributes of that object.
   void refuse_objects(const PickleNode& callable,
                       const std::vector<PickleValue>& arguments) const {
-    if (!holds(makes_plain_data, callable) || callable.text.starts_with("__torch__")) return;
+    if (!holds(makes_plain_data, callable) || holds(is_of_torchscript, callable)) return;
     const bool is_value = holds(makes_value, callable);
     for (const PickleValue argument : arguments) {
+      if (callable.text.starts_with(kOfTorchscript) && argument->kind == Kind::global)
+        refuse_after_names(fmt::format("calls {} with {}", callable.text, argument->text));
       const bool is_object = argument->kind == Kind::object;
       const bool fits =
           is_object ? (is_value || holds(is_of_python, callable)
@@ -182,9 +255,9 @@ class Machine {
                            : holds(makes_plain_data, *argument) && argument->text != kPartial)
                     : !is_value || argument->kind <= Kind::text;
       if (fits) continue;
-      refuse_names();
-      refuse(fmt::format("calls {} with {}, which makes more than tensors and plain values",
-                         callable.text, argument->text.empty() ? "a container" : argument->text));
+      refuse_after_names(
+          fmt::format("calls {} with {}, which makes more than tensors and plain values",
+                      callable.text, argument->text.empty() ? "a container" : argument->text));
     }
   }
   // Some callables call one of their arguments.
@@ -194,9 +267,8 @@ class Machine {
         fail("a tensor lacks an argument");
       refuse_code(*arguments[0], false);
       if (!arguments[0]->text.starts_with("torch._utils._rebuild")) {
-        refuse_names();
-        refuse(fmt::format("calls {} by {}, which rebuilds only tensors", arguments[0]->text,
-                           kRebuildFromType));
+        refuse_after_names(fmt::format("calls {} by {}, which rebuilds only tensors",
+                                       arguments[0]->text, kRebuildFromType));
       }
       refuse_objects(*arguments[0], arguments[2]->items);
     } else if (callable.text == kPartial) {
@@ -215,6 +287,7 @@ class Machine {
     const PickleValue arguments = pop(), callable = pop();
     if (arguments->kind != Kind::list || callable->kind != Kind::global)
       fail("it constructs a value that is not a class");
+    if (names_function_of_torch(*callable, arguments->items)) return;
     refuse_code(*callable,
                 makes_object || (arguments->items.empty() && holds(is_class_of_state, *callable)));
     refuse_calls(*callable, arguments->items);
@@ -224,7 +297,40 @@ class Machine {
     object->text = callable->text;
     object->integer = callable->integer;
     object->arguments = arguments;
+    take_items(arguments->items, *object);
     push(object);
+  }
+  // Pickles of torch.relu as an attribute call getattr(), which gives a function that may be
+  // named.
+  bool names_function_of_torch(const PickleNode& callable,
+                               const std::vector<PickleValue>& arguments) {
+    const bool is_name =
+        (callable.text == "builtins.getattr" || callable.text == "__builtin__.getattr") &&
+        arguments.size() == 2 && arguments[0]->kind == Kind::global &&
+        arguments[0]->text == kFunctionsOfTorch && arguments[1]->kind == Kind::text &&
+        is_function_of_torch(arguments[1]->text);
+    if (is_name) push_global("torch.nn.functional", arguments[1]->text);
+    return is_name;
+  }
+  // A dict may get its entries by a call, and a list its items.
+  void take_items(const std::vector<PickleValue>& arguments, PickleNode& object) const {
+    const std::string_view text = object.text;
+    const std::string_view name = text.substr(text.rfind('.') + 1);
+    if (!holds(is_of_python, object) || arguments.empty()) return;
+    if (name == "list" || name == "tuple" || name == "set" || name == "frozenset" ||
+        name == "deque")
+      for (const PickleValue each : arguments)
+        object.items.insert(object.items.end(), each->items.begin(), each->items.end());
+    if (name != "dict" && name != "OrderedDict" && name != "defaultdict" && name != "Counter")
+      return;
+    for (const PickleValue each : arguments) {
+      object.entries.insert(object.entries.end(), each->entries.begin(), each->entries.end());
+      for (const PickleValue pair : each->items) {
+        if (pair->items.size() != 2)
+          refuse_after_names(fmt::format("calls {} with other items than pairs", text));
+        object.entries.emplace_back(pair->items[0], pair->items[1]);
+      }
+    }
   }
   // Python gives the values of NEWOBJ_EX's dict by name. They are arguments as the others.
   void construct_by_name() {
@@ -235,28 +341,73 @@ class Machine {
     for (const auto& [name, value] : names->entries) top()->items.push_back(value);
     construct(true);
   }
-  // Python's pickles set attributes once, behind the items. Whatever a file sends to an object
-  // that has attributes already goes to a function that it chose: `append` or `__setstate__`.
+  // Python's pickles set attributes once, behind the items. An item or a state for an object that
+  // has attributes already goes to a function that the file chose: `append` or `__setstate__`.
   PickleValue top_without_state() {
     const PickleValue target = top();
     const bool has_attributes =
         target->state != nullptr || target->text == kRebuildFromType ||
-        (target->kind == Kind::object && target->text.starts_with("torch._utils._rebuild"));
+        (target->kind == Kind::object && (target->text.starts_with("torch._utils._rebuild") ||
+                                          target->text.starts_with(kOfTorchscript)));
     if (has_attributes) {
-      refuse_names();
-      refuse(
+      refuse_after_names(
           fmt::format("changes a {} that has attributes, which calls one of them", target->text));
     }
     return target;
   }
-  // The attributes of a dict (PyTorch's _metadata) contain no tensors.
+  // Attributes of a class would be those of all its objects, also of those that other files make.
+  // And the state that a name has, such as the dict of a module's functions, is not of this file.
+  void refuse_state_of_a_name(const PickleNode& state, const PickleNode& target) const {
+    if (target.kind == Kind::global)
+      refuse_after_names(fmt::format("sets attributes of {} itself", target.text));
+    const auto is_name = [](const PickleNode* each) { return each->kind == Kind::global; };
+    // Python takes two values for the attributes and the slots of an object, and the first of a
+    // partial's is its callable.
+    const bool is_of_programme =
+        target.kind == Kind::object && holds(is_class_of_programme, target, false);
+    const auto parts =
+        std::span(state.items)
+            .subspan(target.text == kPartial ? std::min<size_t>(1, state.items.size()) : 0);
+    const bool has_name =
+        state.kind == Kind::list && !is_of_programme && std::ranges::any_of(parts, is_name);
+    if (is_name(&state) || has_name)
+      refuse_after_names(fmt::format("takes the attributes of {} from a name", target.text));
+    if (target.text == "numpy.dtype" && !is_state_of_plain_dtype(target, state))
+      refuse_after_names("gives a numpy.dtype fields, or flags that are not its own");
+    // A layer takes pairs too.
+    if (state.kind == Kind::list && target.kind == Kind::object &&
+        target.text != "random.Random" && holds(is_class_of_state, target) &&
+        !is_dict_with_slots(state))
+      refuse_after_names(fmt::format("gives {} a state that is no dict", target.text));
+  }
+  static bool is_dict_with_slots(const PickleNode& state) {
+    return state.items.size() == 2 && std::ranges::all_of(state.items, [](const auto* each) {
+             return each->kind == Kind::none || each->kind == Kind::dict;
+           });
+  }
+  // Fields may lie outside of the memory of a value. The flags of Python's objects are 63, so that
+  // no bytes of a file become pointers.
+  static bool is_state_of_plain_dtype(const PickleNode& dtype, const PickleNode& state) {
+    const std::vector<PickleValue>&items = state.items, &arguments = dtype.arguments->items;
+    const auto is_none = [&](size_t part) {
+      return items.size() > part && items[part]->kind == Kind::none;
+    };
+    if (!is_none(2) || !is_none(3) || !is_none(4) || arguments.empty()) return false;
+    const bool is_of_objects = arguments[0]->text.find('O') != std::string::npos;
+    return !is_of_objects || (items.size() > 7 && items[7]->integer == 63);
+  }
+  // The attributes of a dict (PyTorch's _metadata) contain no tensors. They are kept, because they
+  // may be set once.
   void build() {
     const PickleValue state = pop(), target = top_without_state();
-    if (state->kind == Kind::object && target->kind == Kind::object &&
-        !holds(is_class_of_programme, *target, false) && !target->text.starts_with("__torch__")) {
-      refuse_names();
-      refuse(fmt::format("gives {} the state {}, which is no plain value", target->text,
-                         state->text));
+    refuse_state_of_a_name(*state, *target);
+    const bool is_by_call = state->kind == Kind::object;
+    const bool takes_any =
+        target->kind == Kind::object &&
+        (holds(is_class_of_programme, *target, false) || holds(is_of_torchscript, *target));
+    if (is_by_call && (!takes_any || holds(is_of_python, *state))) {
+      refuse_after_names(fmt::format("gives {} the state {}, which is no plain value",
+                                     target->text, state->text));
     }
     if (target->text == kPartial) {  // Its callable, the arguments, and those by name.
       refuse_calls(*target, state->items);
@@ -354,6 +505,11 @@ class Machine {
       case 'b': build(); break;
       case 'Q': {
         const PickleValue id = pop(), reference = make(Kind::persistent);
+        // A storage: words, a class, and a size. Python calls methods of them.
+        if (id->kind == Kind::list && std::ranges::any_of(id->items, [](const PickleNode* each) {
+              return each->kind > Kind::text && each->kind != Kind::global;
+            }))
+          refuse_after_names("names a storage by an object");
         reference->arguments = id;
         push(reference);
         break;

@@ -36,7 +36,7 @@ struct PickleNode {
   std::vector<PickleValue> items;  // list; also tuples and sets, and an object that is a list.
   std::vector<std::pair<PickleValue, PickleValue>> entries;  // dict, and an object that is one.
   PickleValue arguments = nullptr;                           // object: a list; persistent: its id.
-  PickleValue state = nullptr;                               // object: may be null.
+  PickleValue state = nullptr;                               // object, dict: may be null.
 };
 
 // The callable of tensors with attributes, of buffers and of subclasses: its arguments are another

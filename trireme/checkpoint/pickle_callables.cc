@@ -16,30 +16,35 @@ bool is_listed(std::string_view names, std::string_view name) {
 struct Callables {
   std::string_view module, names;
 };
-constexpr Callables kMakesData[] = {
-    {"builtins",
-     "bool bytearray bytes complex dict float frozenset int list object range set slice str "
-     "tuple "},
+constexpr Callables kMakesValues[] = {
+    {"builtins", "bool bytearray bytes complex float int range str "},
     // Python 3 writes its builtins by the names of Python 2.
-    {"__builtin__",
-     "bool bytearray bytes complex dict float frozenset int list long object set slice str tuple "
-     "unicode xrange "},
+    {"__builtin__", "bool bytearray bytes complex float int long str unicode xrange "},
     {"_codecs", "encode "},
-    {"collections", "Counter OrderedDict defaultdict deque "},
-    {"functools", "partial "},
     {"datetime", "date datetime time timedelta timezone "},
     {"decimal", "Decimal "},
     {"fractions", "Fraction "},
     {"pathlib", "Path PosixPath PurePath PurePosixPath PureWindowsPath WindowsPath "},
     {"pathlib._local", "Path PosixPath PurePath PurePosixPath PureWindowsPath WindowsPath "},
-    {"numpy", "dtype ndarray "},
+    {"torch", "device "},
+    {"torch.serialization", "_get_layout "},
+    {"torch.torch_version", "TorchVersion "},
+};
+
+// Tensors, containers and what else is no single value.
+constexpr Callables kMakesMore[] = {
+    {"builtins", "dict frozenset list object set slice tuple "},
+    {"__builtin__", "dict frozenset list object set slice tuple "},
+    {"collections", "Counter OrderedDict defaultdict deque "},
+    {"functools", "partial "},
+    {"numpy", "dtype "},
     {"numpy.core.multiarray", "_reconstruct scalar "},
     {"numpy._core.multiarray", "_reconstruct scalar "},
     {"numpy.core.numeric", "_frombuffer "},
     {"numpy._core.numeric", "_frombuffer "},
     {"numpy.random._pickle", "__bit_generator_ctor __generator_ctor __randomstate_ctor "},
     {"numpy.random.bit_generator", "__pyx_unpickle_SeedSequence "},
-    {"torch", "Size Tensor device "},
+    {"torch", "Size Tensor "},
     {"torch._tensor", "_rebuild_from_type_v2 "},
     {"torch._utils",
      "_rebuild_device_tensor_from_cpu_tensor _rebuild_device_tensor_from_numpy "
@@ -52,22 +57,6 @@ constexpr Callables kMakesData[] = {
      "restore_type_tag "},
     {"torch.nn.parameter", "Buffer Parameter UninitializedBuffer UninitializedParameter "},
     {"torch.nn.utils.rnn", "PackedSequence "},
-    {"torch.serialization", "_get_layout "},
-    {"torch.torch_version", "TorchVersion "},
-};
-
-constexpr Callables kMakesValues[] = {
-    {"builtins", "bool bytearray bytes complex float int range str "},
-    {"__builtin__", "bool bytearray bytes complex float int long str unicode xrange "},
-    {"_codecs", "encode "},
-    {"datetime", "date datetime time timedelta timezone "},
-    {"decimal", "Decimal "},
-    {"fractions", "Fraction "},
-    {"pathlib", "Path PosixPath PurePath PurePosixPath PureWindowsPath WindowsPath "},
-    {"pathlib._local", "Path PosixPath PurePath PurePosixPath PureWindowsPath WindowsPath "},
-    {"torch", "device "},
-    {"torch.serialization", "_get_layout "},
-    {"torch.torch_version", "TorchVersion "},
 };
 
 constexpr Callables kClassesOfState[] = {
@@ -86,6 +75,7 @@ constexpr Callables kNames[] = {
     {"builtins", "Ellipsis NotImplemented "},
     {"__builtin__", "Ellipsis NotImplemented "},
     {"torch.amp.grad_scaler", "_refresh_per_optimizer_state "},
+    {"torch._C", "_VariableFunctionsClass "},  // Its functions are those of `torch`.
 };
 // The types of tensors and arrays, the functions that layers have as attributes, and the modules
 // whose classes tensors and generators of random numbers name.
@@ -114,16 +104,26 @@ constexpr std::string_view kTypesOfTorch[] = {"bfloat",
                                               "uint"};
 constexpr std::string_view kTypesOfNumpy =
     "bool bool_ bytes_ complex128 complex256 complex64 datetime64 float128 float16 float32 "
-    "float64 "
-    "int16 int32 int64 int8 longlong object_ str_ timedelta64 uint16 uint32 uint64 uint8 "
-    "ulonglong "
-    "void ";
+    "float64 int16 int32 int64 int8 longlong ndarray object_ str_ timedelta64 uint16 uint32 "
+    "uint64 uint8 "
+    "ulonglong void ";
 constexpr std::string_view kModulesOfFunctions =
     "torch._C._linalg torch._C._nn torch._C._special torch.nn.functional torch.nn.init ";
+// These modules have imported others, and have names of their own that begin with an underscore.
+constexpr std::string_view kImportedByFunctions =
+    "dataclasses grad importlib math np torch warnings ";
 constexpr std::string_view kModulesOfTypes =
     "numpy.dtypes numpy.random numpy.random._mt19937 numpy.random._pcg64 numpy.random._philox "
-    "numpy.random._sfc64 numpy.random.bit_generator torch torch.cuda torch.storage "
-    "torchvision.tv_tensors ";
+    "numpy.random._sfc64 numpy.random.bit_generator torchvision.tv_tensors ";
+// Modules with classes of tensors and storages, and with others that open files.
+constexpr std::string_view kModulesOfTensors = "torch torch.cuda torch.storage ";
+
+// The names by which Python and PyTorch call something of an object without knowing its class.
+// Usual names of layers and options, such as `add` and `format`, are not among them.
+constexpr std::string_view kMethods =
+    "append buffers children endswith extend get items join keys load_state_dict modules "
+    "named_buffers named_children named_modules named_parameters parameters pop popitem read "
+    "readinto readline seek setdefault startswith state_dict tell values write ";
 
 // The modules of Python 3, those of Python 2 by whose names pickles call them, and those of
 // packages that often lie beside PyTorch. Other modules with such code begin with an underscore.
@@ -154,10 +154,12 @@ constexpr std::string_view kModulesOfOthers =
     "httplib markupbase new repr robotparser sets test thread tkColorChooser tkCommonDialog "
     "tkFileDialog tkFont tkMessageBox tkSimpleDialog ttk urllib2 urlparse whichdb xmlrpclib "
     "torch torchvision torchaudio torchgen functorch caffe2 triton numpy scipy pandas sympy "
-    "mpmath "
-    "networkx jinja2 markupsafe fsspec filelock typing_extensions safetensors setuptools "
+    "mpmath networkx jinja2 markupsafe fsspec filelock typing_extensions safetensors setuptools "
     "pkg_resources pip wheel six packaging requests urllib3 yaml tqdm PIL "
-    "matplotlib sklearn joblib dill cloudpickle psutil IPython ipykernel fire click trireme ";
+    "matplotlib sklearn joblib dill cloudpickle psutil IPython ipykernel fire click pexpect "
+    "ptyprocess tornado zmq jupyter_client jupyter_core traitlets gevent werkzeug webdataset "
+    "tensorboard isympy xxlimited xxlimited_35 pyarrow lmdb h5py grpc google absl docutils sphinx "
+    "pygments bs4 babel markdown trireme ";
 
 template <typename Table>
 bool has(const Table& table, std::string_view module, std::string_view name) {
@@ -180,9 +182,12 @@ bool is_name_of_class(std::string_view name) {
   }
 }
 
-// Classes of TorchScript are not those of a module in Python.
-bool is_of_torchscript(std::string_view module) {
-  return module == "__torch__" || module.starts_with("__torch__.");
+// Folders beside Python's modules, such as lib-dynload, can be imported by their names too.
+bool is_of_letters(std::string_view module) {
+  return std::ranges::all_of(module, [](char c) {
+    return c == '_' || c == '.' || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') ||
+           (c >= 'A' && c <= 'Z') || static_cast<unsigned char>(c) >= 0x80;
+  });
 }
 
 bool is_of_others(std::string_view package) {
@@ -194,13 +199,19 @@ std::string_view package_of(std::string_view module) { return module.substr(0, m
 
 }  // namespace
 
+bool is_of_torchscript(std::string_view module, std::string_view) {
+  return module == "__torch__" || module.starts_with("__torch__.");
+}
+
 bool makes_plain_data(std::string_view module, std::string_view name) {
-  return is_of_torchscript(module) || has(kMakesData, module, name);
+  return is_of_torchscript(module, name) || makes_value(module, name) ||
+         has(kMakesMore, module, name);
 }
 
 bool is_of_python(std::string_view module, std::string_view name) {
   const std::string_view package = package_of(module);
-  return has(kMakesData, module, name) && package != "torch" && package != "numpy";
+  return (makes_value(module, name) || has(kMakesMore, module, name)) && package != "torch" &&
+         package != "numpy";
 }
 
 bool makes_value(std::string_view module, std::string_view name) {
@@ -212,14 +223,28 @@ bool is_class_of_state(std::string_view module, std::string_view name) {
     return module.starts_with(each) &&
            (module.size() == each.size() || module[each.size()] == '.');
   });
+  // One letter, such as F, is the name by which a module has imported another one.
   return has(kClassesOfState, module, name) ||
-         (is_in && is_name_of_class(name) && !is_in_dots(name));
+         (is_in && is_name_of_class(name) && !is_in_dots(name) && name.size() > 1);
 }
 
 bool is_class_of_programme(std::string_view module, std::string_view name, bool is_called) {
   // A dot leads to what the module has imported, unless the names are those of classes.
-  return !package_of(module).empty() && !is_of_others(package_of(module)) &&
+  const bool is_own = !package_of(module).empty() && is_of_letters(module) &&
+                      !is_of_others(package_of(module)) && !module.starts_with("__main__.");
+  return is_own && !name.starts_with("__") &&
          (is_name_of_class(name) || (!is_called && !is_in_dots(name)));
+}
+
+bool is_function_of_torch(std::string_view name) {
+  return is_listed(
+      "abs celu clamp cos erf exp hardshrink log log_softmax prelu relu rrelu selu sigmoid sin "
+      "softmax sqrt square tanh threshold ",
+      name);
+}
+
+bool is_name_of_method(std::string_view name) {
+  return name.starts_with("__") || is_listed(kMethods, name);
 }
 
 bool may_be_named(std::string_view module, std::string_view name) {
@@ -232,8 +257,11 @@ bool may_be_named(std::string_view module, std::string_view name) {
         return name.starts_with(each);
       });
   return is_type_of_torch || (module == "numpy" && is_listed(kTypesOfNumpy, name)) ||
-         is_listed(kModulesOfFunctions, module) ||
-         (is_listed(kModulesOfTypes, module) && is_name_of_class(name));
+         (is_listed(kModulesOfFunctions, module) && !name.starts_with('_') &&
+          !is_listed(kImportedByFunctions, name)) ||
+         (is_listed(kModulesOfTypes, module) && is_name_of_class(name)) ||
+         (is_listed(kModulesOfTensors, module) && is_name_of_class(name) &&
+          (name.ends_with("Tensor") || name.ends_with("Storage") || name == "Generator"));
 }
 
 }  // namespace trireme::checkpoint

@@ -4,6 +4,8 @@
 
 namespace trireme::checkpoint {
 
+// Whether it is a class of TorchScript, which is none of a module in Python.
+bool is_of_torchscript(std::string_view module, std::string_view name);
 // Whether `module`.`name` makes tensors or plain values and can do nothing else: those that state
 // dicts, TorchScript and torch.save() of plain data hold.
 bool makes_plain_data(std::string_view module, std::string_view name);
@@ -19,6 +21,10 @@ bool is_class_of_state(std::string_view module, std::string_view name);
 // nor PyTorch's, nor that of a package which comes with them, so there is no code to call here.
 // `is_called` tells a call, which a function could take, from the making of an object.
 bool is_class_of_programme(std::string_view module, std::string_view name, bool is_called);
+// Whether layers have torch.`name` as an attribute, to which a pickle comes by getattr().
+bool is_function_of_torch(std::string_view name);
+// Whether Python or PyTorch may call an attribute of this name, whatever object has it.
+bool is_name_of_method(std::string_view name);
 // Whether a file may name it without a call: all of these, functions of the programme, types of
 // PyTorch and NumPy, and the functions of PyTorch that layers have as attributes.
 bool may_be_named(std::string_view module, std::string_view name);

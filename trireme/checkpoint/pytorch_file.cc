@@ -5,9 +5,7 @@
 #include <trireme/checkpoint/pickle.h>
 #include <trireme/checkpoint/pytorch_types.h>
 #include <trireme/checkpoint/zip_archive.h>
-#include <algorithm>
 #include <cstring>
-#include <optional>
 #include <set>
 #include <tuple>
 

@@ -1,6 +1,6 @@
 #include <fmt/format.h>
 #include <trireme/base/error.h>
-#include <trireme/checkpoint/leftovers.h>
+#include <trireme/checkpoint/output_file.h>
 #include <trireme/checkpoint/pytorch_file.h>
 #include <trireme/checkpoint/pytorch_types.h>
 #include <trireme/checkpoint/zip_archive.h>
@@ -109,10 +109,7 @@ std::vector<size_t> storages_of(const std::vector<plan::TensorSpec>& tensors, co
 void write_file(const fs::path& path,
                 const std::vector<std::pair<std::string_view, std::string>>& texts,
                 const std::vector<size_t>& storages, const BytesOf& bytes_of_tensor) {
-  const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
-  const fs::path unfinished = folder / writing_name(path.filename().string());
-  try {
-    OutputFile file(disk(), unfinished);
+  write_whole_file(path, [&](OutputFile& file) {
     ZipWriter zip(file);
     for (const auto& [name, text] : texts)
       zip.add(fmt::format("archive/{}", name), bytes_of_text(text));
@@ -121,14 +118,7 @@ void write_file(const fs::path& path,
       if (storages[i] == i) zip.add(fmt::format("archive/data/{}", i), bytes_of_tensor(i));
     zip.add("archive/version", bytes_of_text("3\n"));
     zip.finish();
-    file.finish();
-    disk().rename(unfinished, path);
-    disk().sync_folder(folder);
-  } catch (const Error&) {
-    std::error_code ignored;
-    fs::remove(unfinished, ignored);
-    throw;
-  }
+  });
 }
 
 // ---- Archives of modules ----

@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 #include <trireme/base/error.h>
-#include <trireme/checkpoint/leftovers.h>
 #include <trireme/checkpoint/output_file.h>
 #include <trireme/checkpoint/safetensors.h>
 #include <trireme/checkpoint/safetensors_header.h>
@@ -68,21 +67,10 @@ std::string write_safetensors(const fs::path& path, const std::vector<plan::Tens
                               const BytesOf& bytes_of,
                               const std::map<std::string, std::string>& metadata) {
   const SafetensorsLayout layout = lay_out_specs(tensors, metadata);
-  const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
-  const fs::path unfinished = folder / writing_name(path.filename().string());
-  try {
-    OutputFile file(disk(), unfinished);
+  return digest_text(write_whole_file(path, [&](OutputFile& file) {
     file.write(layout.header);
     for (const size_t i : layout.order) file.write(bytes_of(i));
-    std::string digest = digest_text(file.finish());
-    disk().rename(unfinished, path);
-    disk().sync_folder(folder);
-    return digest;
-  } catch (const Error&) {
-    std::error_code ignored;
-    fs::remove(unfinished, ignored);
-    throw;
-  }
+  }));
 }
 
 }  // namespace trireme::checkpoint
