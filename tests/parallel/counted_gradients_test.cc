@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <trireme/parallel/counted_gradients.h>
 #include <stdexcept>
+#include <thread>
 
 namespace trireme::counted_gradients_test {
 namespace {
@@ -72,6 +73,16 @@ TEST_F(Counted, OtherWritesWhileGradientsLieAsideAreRefused) {
   first_.sum().backward();
   has_own_alone_ = true;
   first_.sum().backward();
+  // As LibTorch's clip_grad_norm_() writes, behind the version of the tensor.
+  first_.mutable_grad().data().mul_(1);
+  EXPECT_NO_THROW(first_.sum().backward());
+  first_.mutable_grad().data().mul_(0.5);
+  EXPECT_THROW(first_.sum().backward(), std::runtime_error);
+  has_own_alone_ = false;
+  counted_.forget();
+  first_.sum().backward();
+  has_own_alone_ = true;
+  first_.sum().backward();
   first_.mutable_grad().mul_(0.5);
   EXPECT_THROW(first_.sum().backward(), std::runtime_error);
 }
@@ -103,11 +114,34 @@ TEST_F(Counted, TheFirstOfTwoEnginesHasTheParametersOfBoth) {
   EXPECT_FALSE(other.differs_in_quiet());
   auto quiet = callbacks();
   quiet.is_quiet = [] { return true; };
-  CountedGradients apart({at::ones({2})}, quiet), shares({third}, quiet);
-  apart.begin();
+  const CountedGradients apart({at::ones({2})}, quiet);
   EXPECT_FALSE(other.differs_in_quiet());
-  shares.begin();
+  const CountedGradients shares({third}, quiet);
   EXPECT_TRUE(other.differs_in_quiet());
+}
+
+// Autograd's thread of a device asks in the place of the thread that calls backward.
+TEST_F(Counted, AnotherThreadKnowsTheEnginesOfTheLoop) {
+  CountedGradients other({second_}, callbacks());
+  second_.sum().backward();
+  bool is_there = true, differs = true;
+  std::thread([&] {
+    const auto left = other.leave_to_others();
+    is_there = second_.grad().defined();
+    differs = other.differs_in_quiet();
+  }).join();
+  EXPECT_FALSE(is_there);
+  EXPECT_FALSE(differs);
+}
+
+TEST_F(Counted, AnEngineBelongsToTheThreadThatBeginsIt) {
+  CountedGradients other({second_}, callbacks());
+  (2 * second_).sum().backward();
+  std::thread([&] {
+    other.begin();
+    const auto left = other.leave_to_others();
+    EXPECT_TRUE(second_.grad().defined());  // No engine of this thread is before it.
+  }).join();
 }
 
 TEST_F(Counted, GradientsComeBackIfBackwardFails) {

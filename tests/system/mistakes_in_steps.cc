@@ -87,17 +87,18 @@ void weight_of_0_in_a_sum(World& world) {
   }
 }
 
-// What World::weigh() cannot add up.
+// Backward calls that World::weigh() cannot add up.
 void weighed_quiet_of_one_of_two(World& world) {
   Net model;
+  model.to(device());
   Distributed<torch::optim::SGD> of_hidden(world, model, model.hidden->parameters(), 0.1);
   Distributed<torch::optim::SGD> of_output(world, model, model.output->parameters(), 0.1);
   world.weigh(1, 1);
   const auto quiet = of_output.no_sync();
-  model.forward(samples()).sum().backward();
+  model.forward(samples().to(device())).sum().backward();
 }
 
-void weighed_and_written(World& world) {
+void weighed_and_written_by(World& world, const std::function<void(Net&)>& write) {
   Net model;
   Distributed<torch::optim::SGD> optimizer(world, model, 0.1);
   world.weigh(1, 1);
@@ -107,8 +108,16 @@ void weighed_and_written(World& world) {
     const auto quiet = optimizer.no_sync();
     backward();
   }
-  model.hidden->bias.mutable_grad().mul_(0.5);
+  write(model);
   backward();
+}
+void weighed_and_written(World& world) {
+  weighed_and_written_by(world, [](Net& model) { model.hidden->bias.mutable_grad().mul_(0.5); });
+}
+// LibTorch's function writes through .data().
+void weighed_and_clipped(World& world) {
+  weighed_and_written_by(
+      world, [](Net& model) { torch::nn::utils::clip_grad_norm_(model.parameters(), 0.01); });
 }
 
 void weighed_in_a_thread(World& world) {
@@ -327,6 +336,7 @@ Loops mistakes_in_steps() {
           {"weight_of_0_in_a_sum", weight_of_0_in_a_sum},
           {"weighed_quiet_of_one_of_two", weighed_quiet_of_one_of_two},
           {"weighed_and_written", weighed_and_written},
+          {"weighed_and_clipped", weighed_and_clipped},
           {"weighed_in_a_thread", weighed_in_a_thread},
           {"weighed_inside", weighed_inside},
           {"closure_alone", closure_alone},

@@ -8,13 +8,15 @@ import unittest
 from support import BIN, TRIREME, SystemTest, environment
 
 PROGRAMME = BIN / "written_loops"
+MISTAKES = BIN / "loop_mistakes"
 # "hpu:" is the device of the rank: each process of a host has its own.
 ON_DEVICE = {"TEST_DEVICE": "hpu:", "TRIREME_TEST_DEVICES": "3", "OMP_NUM_THREADS": "1"}
 
 
 class DeviceLoops(SystemTest):
-    def run_scenario(self, name, processes, *options, on_device=True, **variables):
-        words = (PROGRAMME, name)
+    def run_scenario(self, name, processes, *options, on_device=True, programme=PROGRAMME,
+                     **variables):
+        words = (programme, name)
         if processes > 1 or options:
             words = (TRIREME, "launch", "--workers", processes, *options, "--", *words)
         return self.run_to_end(*words, timeout=90, env=environment(
@@ -48,6 +50,9 @@ class DeviceLoops(SystemTest):
     def test_sums_of_several_backward_calls(self):
         self.assert_same("accumulate", at_least=2)
         self.assert_same("uneven_sum", at_least=1, processes=(3,))
+
+    def test_two_optimizers_of_one_model_add_up_by_weights_once(self):
+        self.assert_same("weighed_by_two", at_least=6, processes=(2, 3))
 
     def test_gradients_that_the_loop_keeps(self):
         self.assert_same("kept", at_least=7, processes=(2,))
@@ -107,6 +112,10 @@ class DeviceLoops(SystemTest):
                           'device is "cpu" on rank 0, and "hpu" on rank 1')
         self.assert_named("half_on_a_device", "'hidden.weight' is on cpu",
                           "'output.weight' is on hpu:1")
+
+    def test_a_quiet_backward_of_one_of_two_optimizers_is_named(self):
+        self.assert_named("weighed_quiet_of_one_of_two", "no_sync() of one of two optimizers",
+                          programme=MISTAKES)
 
     def test_all_ranks_name_the_rank_that_moved_its_model_alone(self):
         code, out, err = self.run_scenario("moved_later", 2, TEST_ALONE=1)

@@ -75,6 +75,7 @@ BETWEEN_RANKS = (
             "optimizers", (2, 3)),
     Mistake("weighed_and_written", r"rank \d, step 1: gradients were written behind a backward\(\) "
             r"under no_sync\(\)", (2, 3)),
+    Mistake("weighed_and_clipped", r"rank \d, step 1: gradients were written behind", (2, 3)),
     Mistake("weighed_in_a_thread", r"step 1: World::weigh\(\) with several backward\(\) in a step, "
             "of which this one runs on another thread", (2, 3)),
     Mistake("weighed_inside", r"step 1: World::weigh\(\) with a backward\(\) inside another one",

@@ -156,12 +156,10 @@ void odd(World& world) {
   }
 }
 
-// Micro-batches of unequal shares, of which only the last one is reduced.
-void uneven_sum(World& world) {
-  Net model;
-  model.to(device(), torch::kDouble);
-  auto loader = loader_for(world, 34);  // 34, 34, 34 and 1 samples.
-  Distributed<torch::optim::SGD> optimizer(world, model, torch::optim::SGDOptions(0.1));
+// Micro-batches of unequal shares, of which only the last one is reduced. `no_sync` is called for
+// the others.
+template <typename NoSync>
+void backward_of_unequal_shares(World& world, Net& model, NoSync no_sync) {
   for (const int64_t batch : {12, 7, 20, 5}) {
     const int64_t share = world.share(batch);
     const auto [first, last] = trireme::plan::DataPlan::share(batch, world.rank(), world.size());
@@ -169,10 +167,36 @@ void uneven_sum(World& world) {
     for (int64_t i = first; i < last; ++i) indices.push_back(static_cast<size_t>(batch + i));
     const auto samples = Samples().map(torch::data::transforms::Stack<>()).get_batch(indices);
     if (samples.data.size(0) != share) std::abort();
-    const auto quiet = batch != 5 ? optimizer.no_sync() : nullptr;
+    const auto quiet = batch != 5 ? no_sync() : nullptr;
     loss_of(model, samples).backward();
   }
+}
+
+void uneven_sum(World& world) {
+  Net model;
+  model.to(device(), torch::kDouble);
+  auto loader = loader_for(world, 34);  // 34, 34, 34 and 1 samples.
+  Distributed<torch::optim::SGD> optimizer(world, model, torch::optim::SGDOptions(0.1));
+  backward_of_unequal_shares(world, model, [&] { return optimizer.no_sync(); });
   optimizer.step();
+  print(world, {{"sum", sum_of(model)}});
+}
+
+// The same with an optimizer for each half of the model.
+void uneven_sum_of_two(World& world) {
+  Net model;
+  model.to(device(), torch::kDouble);
+  auto loader = loader_for(world, 34);
+  Distributed<torch::optim::SGD> of_hidden(world, model, model.hidden->parameters(),
+                                           torch::optim::SGDOptions(0.1));
+  Distributed<torch::optim::SGD> of_output(world, model, model.output->parameters(),
+                                           torch::optim::SGDOptions(0.1));
+  backward_of_unequal_shares(world, model, [&] {
+    return std::make_shared<std::pair<std::shared_ptr<void>, std::shared_ptr<void>>>(
+        of_hidden.no_sync(), of_output.no_sync());
+  });
+  of_hidden.step();
+  of_output.step();
   print(world, {{"sum", sum_of(model)}});
 }
 
@@ -224,13 +248,18 @@ void kept(World& world) {
   print(world, {{"sum", sum_of(model)}});
 }
 
+// Each rank prints the numbers that it drew.
+void print_drawn(const World& world, const std::vector<torch::Tensor>& drawn) {
+  std::vector<double> numbers;
+  for (const auto& each : drawn) numbers.push_back(each.item<double>());
+  std::cout << trireme::Json{{"rank", world.rank()}, {"drawn", numbers}}.dump() << std::endl;
+}
+
 // Ranks draw different numbers, and rank 0 those of a process alone.
 void noise(World& world) {
   Net model;
   Distributed<torch::optim::SGD> optimizer(world, model, torch::optim::SGDOptions(0.1));
-  std::cout
-      << trireme::Json{{"rank", world.rank()}, {"drawn", torch::rand({1}).item<double>()}}.dump()
-      << std::endl;
+  print_drawn(world, {torch::rand({1})});
 }
 
 // The replicas of a programme with a seed of its own drop other elements out, before and behind a
@@ -244,11 +273,7 @@ void noise_of_replicas(World& world) {
   const auto first = kept();
   for (int step = 0; step < std::max(1, number_in("TEST_STEPS")); ++step)
     replica.step(model->forward(samples()).mean(), 2);
-  const auto drawn = torch::stack({first, kept()}).to(torch::kDouble);
-  std::cout << trireme::Json{{"rank", world.rank()},
-                             {"drawn", {drawn[0].item<double>(), drawn[1].item<double>()}}}
-                   .dump()
-            << std::endl;
+  print_drawn(world, {first, kept()});
 }
 
 // Losses that are no plain mean over the samples: a sum, and a mean with weights of classes.
@@ -276,6 +301,13 @@ void weighed(World& world) {
   }
 }
 
+torch::Tensor sum_of_losses(Net& model, const torch::data::Example<>& on_host) {
+  const auto batch = moved(on_host);
+  return torch::nn::functional::cross_entropy(
+      model.forward(batch.data), batch.target,
+      torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kSum));
+}
+
 // Several backward() calls in a step, each with weights of its own that do not add up to 1 over
 // the ranks: a sum over the samples, means that count by the samples, and a penalty of rank 0
 // alone that does not reach all parameters.
@@ -293,21 +325,17 @@ void weighed_twice(World& world) {
   int steps = 0;
   for (auto& batch : *loader) {
     const auto own = static_cast<double>(batch.data.size(0));
-    const auto loss = [&] {
-      return torch::nn::functional::cross_entropy(
-          model.forward(batch.data), batch.target,
-          torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kSum));
-    };
     optimizer.zero_grad();
     world.weigh(1, 1);
-    loss().backward();
+    sum_of_losses(model, batch).backward();
     const double first = gradients();
     if (steps % 3 == 1) {
       const auto quiet = optimizer.no_sync();
-      (loss() * 0.5).backward();
+      (sum_of_losses(model, batch) * 0.5).backward();
     }
     if (steps++ % 3 != 2) world.weigh(own, 1);
-    (world.size() == 1 || steps % 3 == 0 ? loss() : loss() / own).backward();
+    const double divisor = world.size() == 1 || steps % 3 == 0 ? 1 : own;
+    (sum_of_losses(model, batch) / divisor).backward();
     const double second = gradients();
     world.weigh(world.rank() == 0 ? 1 : 0, 1);
     model.output->weight.square().sum().backward();
@@ -320,27 +348,22 @@ void weighed_twice(World& world) {
 // Two optimizers of one model, and weights that add up to the number of ranks.
 void weighed_by_two(World& world) {
   Net model;
-  model.to(torch::kDouble);
+  model.to(device(), torch::kDouble);
   auto loader = loader_for(world);
   Distributed<torch::optim::SGD> of_hidden(world, model, model.hidden->parameters(),
                                            torch::optim::SGDOptions(0.002));
   Distributed<torch::optim::SGD> of_output(world, model, model.output->parameters(),
                                            torch::optim::SGDOptions(0.004));
   for (auto& batch : *loader) {
-    const auto loss = [&] {
-      return torch::nn::functional::cross_entropy(
-          model.forward(batch.data), batch.target,
-          torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kSum));
-    };
     model.zero_grad();
     world.weigh(1, 1);
-    loss().backward();
+    sum_of_losses(model, batch).backward();
     {
       const auto hidden = of_hidden.no_sync(), output = of_output.no_sync();
-      (loss() * 0.5).backward();
+      (sum_of_losses(model, batch) * 0.5).backward();
     }
     world.weigh(2, 1);
-    (loss() * (world.size() == 1 ? 1 : 0.5)).backward();
+    (sum_of_losses(model, batch) * (world.size() == 1 ? 1 : 0.5)).backward();
     of_hidden.step();
     of_output.step();
     print(world, {{"sum", sum_of(model)}});
@@ -356,11 +379,6 @@ void weighed_alone(World& world) {
   Distributed<torch::optim::SGD> optimizer(world, model, torch::optim::SGDOptions(0.002));
   int steps = 0;
   for (auto& batch : *loader) {
-    const auto loss = [&] {
-      return torch::nn::functional::cross_entropy(
-          model.forward(batch.data), batch.target,
-          torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kSum));
-    };
     const auto penalty = [&](double factor) {
       if (world.rank() != 0) return;
       const auto quiet = optimizer.no_sync();
@@ -369,7 +387,7 @@ void weighed_alone(World& world) {
     optimizer.zero_grad();
     world.weigh(1, 1);
     if (steps % 3 == 2) penalty(3);
-    loss().backward();
+    sum_of_losses(model, batch).backward();
     penalty(1);
     if (steps++ % 3 == 1) {
       optimizer.zero_grad(/*set_to_none=*/steps % 2 == 0);
@@ -377,7 +395,7 @@ void weighed_alone(World& world) {
       penalty(2);
     }
     world.weigh(2, 1);
-    (loss() * (world.size() == 1 ? 1 : 0.5)).backward();
+    (sum_of_losses(model, batch) * (world.size() == 1 ? 1 : 0.5)).backward();
     optimizer.step();
     print(world, {{"sum", sum_of(model)}});
   }
@@ -487,6 +505,7 @@ Loops written_steps() {
           {"norms_of_all", norms_of_all},
           {"two_on_one_module", two_on_one_module},
           {"uneven_sum", uneven_sum},
+          {"uneven_sum_of_two", uneven_sum_of_two},
           {"kept", kept},
           {"script", script}};
 }

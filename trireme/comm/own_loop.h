@@ -1,5 +1,5 @@
-// The parts of a loop of the user's own know each other by this: its engines (Distributed), its
-// loaders, its Checkpoint and its LoopRecord. A World has one.
+// The parts of a loop of the user's own know each other by this: its engines (Distributed,
+// DataParallel), its loaders, its Checkpoint and its LoopRecord. A World has one.
 #pragma once
 #include <trireme/comm/own_turns.h>
 #include <trireme/watch/phase.h>

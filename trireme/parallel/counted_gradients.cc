@@ -3,8 +3,10 @@
 #include <ATen/ops/zeros_like.h>
 
 #include <trireme/parallel/counted_gradients.h>
+#include <trireme/parallel/module_state.h>
 #include <trireme/tensor/autograd_engine.h>
 #include <algorithm>
+#include <mutex>
 #include <ranges>
 #include <unordered_set>
 #include <utility>
@@ -12,14 +14,41 @@
 namespace trireme {
 
 struct CountedGradients::State {
-  // A .grad as backward has left it. Another tensor or version: the loop has written it.
+  // A .grad as backward has left it. Another tensor, version or value: the loop has written it.
+  // LibTorch's clip_grad_norm_() writes through .data(), which has a version of its own; that of
+  // sparse gradients is not seen.
   struct Mark {
     at::Tensor gradient;
     uint32_t version = 0;
+    uint64_t digest = 0;
+
+    Mark() = default;
+    explicit Mark(const at::Tensor& now)
+        : gradient(now),
+          version(static_cast<uint32_t>(now._version())),
+          digest(now.layout() == at::kStrided ? digest_of({{"", now.detach()}}) : 0) {}
+    bool operator==(const Mark& other) const {
+      return gradient.is_same(other.gradient) && version == other.version &&
+             digest == other.digest;
+    }
+  };
+  using List = std::vector<std::shared_ptr<State>>;
+  // The engines of a thread, in the order in which they were made. Autograd's thread of a device
+  // asks for them too.
+  class Engines {
+   public:
+    List living();
+    void add(const std::shared_ptr<State>& engine);
+    void remove(const State* engine);
+
+   private:
+    std::mutex mutex_;
+    std::vector<std::weak_ptr<State>> all_;
   };
 
   std::vector<at::Tensor> parameters;
   Callbacks callbacks;
+  std::shared_ptr<Engines> engines = {};
   std::vector<at::Tensor> aside = {};  // By parameter; empty if nothing lies aside.
   std::vector<Mark> marks = {};        // The same, from one backward to the next.
   bool is_in_backward = false;
@@ -30,22 +59,43 @@ struct CountedGradients::State {
   void put_back();
   void mark();
   void look_for_writes();
+  void add_to(std::unordered_set<const void*>& known) const;
   std::vector<bool> of_others() const;
   bool shares_with(const State& other) const;
 
-  using List = std::vector<std::shared_ptr<State>>;
-  static List living();
-  static thread_local std::vector<std::weak_ptr<State>> of_this_thread;
+  static const std::shared_ptr<Engines>& of_this_thread();
+  static void enter(const std::shared_ptr<State>& engine);
 };
 
-thread_local std::vector<std::weak_ptr<CountedGradients::State>>
-    CountedGradients::State::of_this_thread;
+CountedGradients::State::List CountedGradients::State::Engines::living() {
+  const std::lock_guard lock(mutex_);
+  List living;
+  for (const auto& each : all_)
+    if (auto engine = each.lock()) living.push_back(std::move(engine));
+  return living;
+}
+void CountedGradients::State::Engines::add(const std::shared_ptr<State>& engine) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(all_, [](const auto& each) { return each.expired(); });
+  all_.push_back(engine);
+}
+void CountedGradients::State::Engines::remove(const State* engine) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(all_, [&](const auto& each) { return each.lock().get() == engine; });
+}
 
-CountedGradients::State::List CountedGradients::State::living() {
-  std::erase_if(of_this_thread, [](const auto& each) { return each.expired(); });
-  List all;
-  for (const auto& each : of_this_thread) all.push_back(each.lock());
-  return all;
+const std::shared_ptr<CountedGradients::State::Engines>&
+CountedGradients::State::of_this_thread() {
+  static thread_local const auto engines = std::make_shared<Engines>();
+  return engines;
+}
+
+// Makes the engine one of this thread, and of no other.
+void CountedGradients::State::enter(const std::shared_ptr<State>& engine) {
+  if (engine->engines == of_this_thread()) return;
+  if (engine->engines) engine->engines->remove(engine.get());
+  engine->engines = of_this_thread();
+  engine->engines->add(engine);
 }
 
 std::function<void()> CountedGradients::State::begin_backward() {
@@ -55,7 +105,7 @@ std::function<void()> CountedGradients::State::begin_backward() {
     for (const auto& each : engines | std::views::reverse) each->end();
   };
   try {
-    for (const auto& each : living()) {
+    for (const auto& each : of_this_thread()->living()) {
       each->begin();
       begun.push_back(each);
     }
@@ -88,7 +138,8 @@ void CountedGradients::State::end() {
   callbacks.has_own_alone() ? mark() : put_back();
 }
 
-// In place, as autograd adds, unless they are functions of the parameters (create_graph).
+// Adds in place, as autograd does, unless gradients are functions of the parameters
+// (create_graph).
 void CountedGradients::State::put_back() {
   for (size_t p = 0; p < aside.size(); ++p) {
     at::Tensor& counted = aside[p];
@@ -110,7 +161,7 @@ void CountedGradients::State::mark() {
     if (!aside[p].defined()) continue;
     at::Tensor& gradient = parameters[p].mutable_grad();
     if (!gradient.defined()) gradient = at::zeros_like(aside[p].detach());
-    marks[p] = {gradient, static_cast<uint32_t>(gradient._version())};
+    marks[p] = Mark(gradient);
   }
 }
 
@@ -119,9 +170,7 @@ void CountedGradients::State::look_for_writes() {
   for (size_t p = 0; p < marks.size(); ++p) {
     if (!aside[p].defined()) continue;
     const at::Tensor& gradient = parameters[p].grad();
-    if (gradient.is_same(marks[p].gradient) &&
-        static_cast<uint32_t>(gradient._version()) == marks[p].version)
-      continue;
+    if (gradient.defined() && Mark(gradient) == marks[p]) continue;
     const at::NoGradGuard no_grad;
     if (gradient.defined() &&
         (gradient.is_sparse() ? gradient.to_dense() : gradient).any().item<bool>())
@@ -130,13 +179,16 @@ void CountedGradients::State::look_for_writes() {
   }
 }
 
+void CountedGradients::State::add_to(std::unordered_set<const void*>& known) const {
+  for (const at::Tensor& parameter : parameters) known.insert(parameter.unsafeGetTensorImpl());
+}
+
 // By parameter: whether an engine before this one has it.
 std::vector<bool> CountedGradients::State::of_others() const {
   std::unordered_set<const void*> known;
-  for (const auto& each : living()) {
+  for (const auto& each : engines->living()) {
     if (each.get() == this) break;
-    for (const at::Tensor& parameter : each->parameters)
-      known.insert(parameter.unsafeGetTensorImpl());
+    each->add_to(known);
   }
   std::vector<bool> others;
   for (const at::Tensor& parameter : parameters)
@@ -146,8 +198,7 @@ std::vector<bool> CountedGradients::State::of_others() const {
 
 bool CountedGradients::State::shares_with(const State& other) const {
   std::unordered_set<const void*> known;
-  for (const at::Tensor& parameter : other.parameters)
-    known.insert(parameter.unsafeGetTensorImpl());
+  other.add_to(known);
   return std::ranges::any_of(parameters, [&](const at::Tensor& parameter) {
     return known.contains(parameter.unsafeGetTensorImpl());
   });
@@ -155,12 +206,14 @@ bool CountedGradients::State::shares_with(const State& other) const {
 
 CountedGradients::CountedGradients(std::vector<at::Tensor> parameters, Callbacks callbacks)
     : state_(std::make_shared<State>(
-          State{.parameters = std::move(parameters), .callbacks = std::move(callbacks)})) {}
+          State{.parameters = std::move(parameters), .callbacks = std::move(callbacks)})) {
+  State::enter(state_);
+}
 CountedGradients::~CountedGradients() = default;
 
 void CountedGradients::begin() {
   if (std::exchange(has_begun_, true)) return;
-  State::of_this_thread.push_back(state_);
+  State::enter(state_);  // The loop may run on another thread than the one that has made it.
   if (install_autograd_engine()) threads_autograd().backward_begins = &State::begin_backward;
 }
 
@@ -185,7 +238,7 @@ void CountedGradients::multiply(double factor) {
 
 bool CountedGradients::differs_in_quiet() const {
   const bool own = state_->callbacks.is_quiet();
-  return std::ranges::any_of(State::living(), [&](const auto& each) {
+  return std::ranges::any_of(state_->engines->living(), [&](const auto& each) {
     return each->callbacks.is_quiet() != own && each->shares_with(*state_);
   });
 }

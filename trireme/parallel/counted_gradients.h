@@ -15,7 +15,7 @@
 
 namespace trireme {
 
-// The thread that calls backward uses it.
+// The thread that calls backward uses it, or autograd's thread of a device meanwhile.
 class CountedGradients {
  public:
   struct Callbacks {
@@ -36,7 +36,7 @@ class CountedGradients {
   // Whether the backward under way began with gradients lying aside, if there were any.
   bool has_seen_backward() const;
   bool lie_there() const;  // Whether gradients lie aside.
-  void forget();           // Those that lie aside.
+  void forget();           // Drops the gradients that lie aside.
   // Multiplies the .grad of each parameter that no engine before this one has.
   void multiply(double factor);
   // Whether no_sync() is alive for one of two engines that have a parameter, and not for the

@@ -82,9 +82,8 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
   int rank() const { return engine.group->rank(); }
 
   void begin() {
-    std::vector<at::Tensor> tensors;
-    for (const auto& [name, tensor] : engine.parameters) tensors.push_back(tensor);
-    watch = std::make_unique<GradientWatch>(tensors, [this](int parameter) { reach(parameter); });
+    watch = std::make_unique<GradientWatch>(tensors_of(engine.parameters),
+                                            [this](int parameter) { reach(parameter); });
     watch->arm(true);
     expect_backward();
     before_leave = std::make_shared<const std::function<void()>>([this] { tell_at_the_end(); });
@@ -143,7 +142,7 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
                 fmt::format("rank {}, step {}: World::weigh() with {}", rank(), steps + 1, what),
                 remedy);
   }
-  // What would count twice, or not at all.
+  // Refuses gradients that would count twice, or not at all.
   void require_sums_once() {
     if (has_means && !counted.has_seen_backward())
       refuse_weights(

@@ -27,18 +27,17 @@ class EngineThatAsks : public torch::autograd::Engine {
       scope.emplace(gradient_memory());
     const auto backward_begins = threads_autograd().backward_begins;
     const bool is_inside = torch::autograd::get_current_graph_task_id() >= 0;
-    if (backward_begins == nullptr || !accumulate_grad || is_inside)
-      return Engine::execute(roots, inputs, keep_graph, create_graph, accumulate_grad, outputs);
-    const std::function<void()> end = backward_begins();
+    std::function<void()> end;
+    if (backward_begins != nullptr && accumulate_grad && !is_inside) end = backward_begins();
+    torch::autograd::variable_list results;
     try {
-      const auto results =
-          Engine::execute(roots, inputs, keep_graph, create_graph, accumulate_grad, outputs);
-      end();
-      return results;
+      results = Engine::execute(roots, inputs, keep_graph, create_graph, accumulate_grad, outputs);
     } catch (...) {
-      end();
+      if (end) end();
       throw;
     }
+    if (end) end();
+    return results;
   }
 };
 
