@@ -38,12 +38,10 @@ install(DIRECTORY ${PROJECT_SOURCE_DIR}/python/trireme DESTINATION ${data_dir}/p
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/data ${PROJECT_SOURCE_DIR}/examples
         DESTINATION ${data_dir} PATTERN __pycache__ EXCLUDE)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs DESTINATION ${doc_dir})
-install(FILES ${PROJECT_SOURCE_DIR}/README.md ${PROJECT_SOURCE_DIR}/CHANGELOG.md
-              ${PROJECT_SOURCE_DIR}/LICENSE ${PROJECT_SOURCE_DIR}/NOTICE
-        DESTINATION ${doc_dir})
 set(places docs|${doc_dir}/docs data|${data_dir}/data examples|${data_dir}/examples
            trireme|${CMAKE_INSTALL_INCLUDEDIR}/trireme)
 foreach(file README.md CHANGELOG.md LICENSE NOTICE)
+  install(FILES ${PROJECT_SOURCE_DIR}/${file} DESTINATION ${doc_dir})
   list(APPEND places ${file}|${doc_dir}/${file})
 endforeach()
 install(CODE "set(trireme_source \"${PROJECT_SOURCE_DIR}\")\nset(trireme_places \"${places}\")")

@@ -195,7 +195,7 @@ TEST(CountedClasses, OfATestPartOfTfrecordAreThoseOfTheTrainingPart) {
                  {"test", "record 1", "the label is 3, outside 0..2"});
   options.test_path = packed("right", {2, 0}).string();
   EXPECT_EQ(classes_of(options), 3);
-  // What was counted tells it for the given ones too.
+  // The kept count is compared with given classes too.
   options.classes = 2;
   expect_error([&] { classes_of(options); }, ErrorCode::invalid_argument,
                {"train", "record 2", "the label is 2, outside 0..1"});

@@ -1,9 +1,9 @@
-// Files for the tests of this room: a folder that a test owns, and writers of IDX and gzip.
+// Files for the tests of this room: a folder that a test owns, and writers of IDX, gzip
+// and zstd.
 #pragma once
 #include <gtest/gtest.h>
 #include <trireme/base/error.h>
 #include <unistd.h>
-#include <zstd.h>
 #include <atomic>
 #include <cstdint>
 #include <filesystem>
@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "../base/deflated.h"
+#include "../base/zstd_packed.h"
 
 namespace trireme::data {
 
@@ -34,12 +35,6 @@ class Folder {
  private:
   std::filesystem::path path_;
 };
-
-inline std::string zstd_packed(std::string_view content) {
-  std::string packed(ZSTD_compressBound(content.size()), '\0');
-  packed.resize(ZSTD_compress(packed.data(), packed.size(), content.data(), content.size(), 3));
-  return packed;
-}
 
 // An IDX file: magic number, sizes (big-endian), values.
 inline std::string idx(uint32_t magic, const std::vector<uint32_t>& sizes,

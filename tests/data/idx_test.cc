@@ -42,9 +42,11 @@ TEST(IdxFiles, ReadsPlainFiles) {
 }
 
 TEST(IdxFiles, ReadsPackedFiles) {
-  const Pair pair(gzipped(idx(kImages, {2, 2, 3}, kPixels)),
-                  zstd_packed(idx(kLabels, {2}, "\x05\x09")));
-  expect_the_two_images(read_idx(pair.images, pair.labels));
+  const std::string labels = idx(kLabels, {2}, "\x05\x09");
+  for (const std::string& packed : {gzipped(labels), zstd_packed(labels)}) {
+    const Pair pair(gzipped(idx(kImages, {2, 2, 3}, kPixels)), packed);
+    expect_the_two_images(read_idx(pair.images, pair.labels));
+  }
 }
 
 TEST(IdxFiles, RefusesBombs) {

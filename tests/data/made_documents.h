@@ -1,8 +1,10 @@
 // A reader of documents of tokens that a test makes.
 #pragma once
+#include <trireme/base/error.h>
 #include <trireme/records/record.h>
 #include <cstring>
 #include <numeric>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -17,6 +19,8 @@ class MadeDocuments : public records::Reader {
   int64_t size() const override { return std::ssize(lengths_); }
   void read(int64_t index, records::Record& record) const override {
     record.clear();
+    if (unreadable.contains(index) || known_damage.contains(index))
+      throw Error(ErrorCode::corrupt, "data", place(index) + " is damaged");
     std::vector<int64_t> tokens(static_cast<size_t>(lengths_[static_cast<size_t>(index)]) +
                                 (index == longer_than_known ? 1 : 0));
     std::iota(tokens.begin(), tokens.end(), 100 * index);
@@ -34,11 +38,16 @@ class MadeDocuments : public records::Reader {
   const std::vector<records::FieldSpec>& fields() const override { return fields_; }
   const std::string& content() const override { return content_; }
   std::optional<int64_t> length(int64_t index) const override {
+    if (known_damage.contains(index)) return std::nullopt;
     return lengths_[static_cast<size_t>(index)];
+  }
+  std::vector<int64_t> damaged() const override {
+    return {known_damage.begin(), known_damage.end()};
   }
   std::vector<int64_t> blocks() const override { return {3, size() - 3}; }
 
   int64_t longer_than_known = -1;
+  std::set<int64_t> unreadable, known_damage;
 
  private:
   std::vector<int64_t> lengths_;

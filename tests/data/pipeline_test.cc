@@ -273,6 +273,19 @@ TEST(Pipeline, MixedBatchesAreTheSameForAnyNumberOfRanks) {
   }
 }
 
+// Members of webdataset. Beside an image, tokens may be those of its caption.
+TEST(Pipeline, TakesTheMemberOfTokensIfThereIsNothingElse) {
+  const records::FieldSpec key{.name = "__key__", .encoded = true},
+      text{.name = "txt", .encoded = true}, image{.name = "png", .encoded = true},
+      label{.name = "cls", .dtype = plan::DType::int64, .shape = std::vector<int64_t>{}},
+      tokens{.name = "tokens.npy"};
+  EXPECT_EQ(choose_fields({key, text, tokens}, {}).tokens, "tokens.npy");
+  const FieldChoice beside = choose_fields({key, label, image, tokens}, {});
+  EXPECT_EQ(beside.tokens, "");
+  EXPECT_EQ(beside.image, "png");
+  EXPECT_EQ(beside.target, "cls");
+}
+
 TEST(Pipeline, RefusesImagesOfSeveralShapes) {
   const std::vector<records::FieldSpec> fields = {
       {.name = "image", .encoded = true},

@@ -61,7 +61,7 @@ void register_functions() {
     register_decode("noise", [](const records::Record& record, int64_t index) -> Example {
       return {at::rand({2}) + index, label_in(value_of(record))};
     });
-    // As many numbers as the label says, and one more.
+    // The data has one number more than the label says.
     register_decode("lengths", [](const records::Record& record, int64_t) -> Example {
       const at::Tensor label = label_in(value_of(record));
       const at::Tensor data = at::ones({label.item<int64_t>() + 1});

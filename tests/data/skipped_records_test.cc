@@ -3,10 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <trireme/data/kinds/record_set.h>
+#include <trireme/data/packed_source.h>
+#include <trireme/data/pipeline/document_source.h>
 #include <trireme/data/pipeline/record_pipelines.h>
 
 #include "../base/expect_error.h"
 #include "data_files.h"
+#include "made_documents.h"
 
 namespace trireme::data {
 namespace skipped_records_tests {
@@ -208,6 +211,41 @@ TEST(SkippedRecords, OtherwiseEndTheRunWithTheRemedy) {
   const std::string cell = message_of(ErrorCode::corrupt, [&] { read_record_set(options); });
   EXPECT_NE(cell.find("most records have the field 'x'"), std::string::npos) << cell;
   EXPECT_NE(cell.find("or data.on_bad_record=skip"), std::string::npos) << cell;
+}
+
+// What the index knows as damaged is in no pack. Damage that a read finds leaves its pack out.
+TEST(SkippedRecords, AreNotInPacks) {
+  const auto reader = std::make_shared<MadeDocuments>(std::vector<int64_t>{4, 4, 4, 4, 4, 4});
+  reader->known_damage = {1, 5};
+  reader->unreadable = {3};
+  const auto length = [&](int64_t i) { return reader->length(i).value_or(0); };
+  const auto packing = std::make_shared<const plan::Packing>(
+      6, length, plan::PackingOptions{.tokens = 8, .window = 6});
+  ASSERT_EQ(packing->packs(), 2);
+  const auto source = [&](BadRecords rule) {
+    return PackedSource(
+        std::make_shared<DocumentSource>(reader, "tokens", plan::Subset(), 0, rule), packing);
+  };
+  const PackedSource packs = source({.skip = true});
+  EXPECT_TRUE(packs.leaves_out());
+  EXPECT_EQ(packs.bad_records(), (std::vector<int64_t>{1, 5}));
+  std::vector<size_t> left_out;
+  const Example batch = packs.get_kept(Draws({0, 1}), left_out);
+  ASSERT_EQ(left_out.size(), 1);
+  EXPECT_EQ(batch.data.sizes(), (at::IntArrayRef{1, 8}));
+  EXPECT_EQ(packs.bad_records(), (std::vector<int64_t>{1, 3, 5}));
+  EXPECT_EQ(batch.more.at("documents").max().item<int64_t>(), 1);
+  const Draws damaged({static_cast<int64_t>(left_out[0])});
+  left_out.clear();
+  const Example none = packs.get_kept(damaged, left_out);
+  EXPECT_EQ(none.data.sizes(), (at::IntArrayRef{0, 8}));
+  EXPECT_EQ(none.more.at("positions").sizes(), (at::IntArrayRef{0, 8}));
+  EXPECT_THROW(packs.get_batch(damaged), Error);
+
+  expect_error([&] { source({.skip = true, .most = 1}); }, ErrorCode::invalid_argument,
+               {"2 records could not be read", "data.bad_records", "made.jsonl, line 6"});
+  expect_error([&] { source({}).get_batch(damaged); }, ErrorCode::corrupt,
+               {"made.jsonl, line 4 is damaged"});
 }
 
 }  // namespace skipped_records_tests

@@ -50,13 +50,6 @@ std::vector<Case> cases() {
   };
 }
 
-at::Tensor random_batch(const Case& c, int64_t samples) {
-  std::vector<int64_t> shape = c.input.shape;
-  shape.insert(shape.begin(), samples);
-  if (c.options.name == "gpt") return at::randint(c.options.vocabulary, shape, at::kLong);
-  return at::randn(shape);
-}
-
 Model small_gpt() {
   return make_factory(
       {.name = "gpt", .layers = 2, .width = 32, .heads = 4, .vocabulary = 50, .context = 12},

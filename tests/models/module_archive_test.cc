@@ -17,7 +17,7 @@ namespace {
 
 class ModuleArchive : public checkpoint::TemporaryFolder {
  protected:
-  // What `trireme ckpt convert --archive` does with the checkpoint of a model.
+  // Writes the archive as `trireme ckpt convert --archive` does.
   void write(const torch::nn::Module& module, const std::vector<std::string>& modules) const {
     ModuleState state = state_of(module);
     std::vector<NamedTensor> tensors = state.parameters;
@@ -56,10 +56,7 @@ TEST_F(ModuleArchive, TorchLoadsIt) {
     const Model saved = make_factory(one.options, one.input)();
     torch::manual_seed(2);
     Model loaded = make_factory(one.options, one.input)();
-    std::vector<int64_t> shape = one.input.shape;
-    shape.insert(shape.begin(), 3);
-    const at::Tensor x =
-        one.options.name == "gpt" ? at::randint(9, shape, at::kLong) : at::randn(shape);
+    const at::Tensor x = random_batch(one, 3);
     saved.module->eval();
     loaded.module->eval();
     EXPECT_FALSE(loaded.forward({x}).equal(saved.forward({x})));

@@ -1,17 +1,10 @@
 #include "files.h"
 
-#include <zstd.h>
 #include <algorithm>
 #include <numeric>
 #include <random>
 
 namespace trireme::records {
-
-std::string zstd_of(std::string_view content) {
-  std::string packed(ZSTD_compressBound(content.size()), '\0');
-  packed.resize(ZSTD_compress(packed.data(), packed.size(), content.data(), content.size(), 3));
-  return packed;
-}
 
 namespace {
 

@@ -12,6 +12,7 @@
 
 #include "../base/deflated.h"
 #include "../base/expect_error.h"
+#include "../base/zstd_packed.h"
 
 namespace trireme::records {
 
@@ -43,8 +44,6 @@ class Folder {
  private:
   std::filesystem::path path_;
 };
-
-std::string zstd_of(std::string_view content);
 
 // For OpenOptions::needed: all fields.
 inline std::vector<std::string> names_of_fields(const std::vector<FieldSpec>& fields) {

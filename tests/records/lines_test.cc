@@ -24,7 +24,7 @@ TEST(Lines, ReadsCompressedFilesAsOneBlockEach) {
   std::string text;
   for (int i = 0; i < 5000; ++i) text += "line " + std::to_string(i) + "\n";
   folder.write("a.txt.gz", gzipped(text) + gzipped("more\n"));
-  folder.write("b.txt.zst", zstd_of(text) + zstd_of("more\n"));
+  folder.write("b.txt.zst", zstd_packed(text) + zstd_packed("more\n"));
   folder.write("c.txt", text);
   const auto reader = open_path(folder.path());
   EXPECT_EQ(reader->blocks(), (std::vector<int64_t>{5001, 5001, 5000}));
@@ -68,7 +68,7 @@ TEST(Lines, SurvivesEveryDamage) {
   OpenOptions options;
   options.format = "lines";
   for (const std::string& content :
-       {gzipped("some text\nof two lines\n"), zstd_of("some text\nof two lines\n")}) {
+       {gzipped("some text\nof two lines\n"), zstd_packed("some text\nof two lines\n")}) {
     options.path = folder.path("x");
     read_all_damages(folder, "x", content, options);
   }
@@ -77,7 +77,7 @@ TEST(Lines, SurvivesEveryDamage) {
 TEST(Lines, SaysWhereCompressedDataIsCut) {
   const Folder folder;
   const std::string text(100'000, 'a');
-  for (const std::string& packed : {gzipped(text), zstd_of(text)}) {
+  for (const std::string& packed : {gzipped(text), zstd_packed(text)}) {
     const std::string file = folder.write("x.txt", packed.substr(0, packed.size() - 3));
     const std::string message = message_of(ErrorCode::corrupt, [&] { open_path(file); });
     EXPECT_NE(message.find("x.txt"), std::string::npos) << message;
@@ -89,7 +89,7 @@ TEST(Lines, RefusesBombs) {
   const Folder folder;
   const std::string zeros(64 << 20, '\0');
   OpenOptions options;
-  for (const std::string& packed : {gzipped(zeros), zstd_of(zeros)}) {
+  for (const std::string& packed : {gzipped(zeros), zstd_packed(zeros)}) {
     options.path = folder.write("bomb.txt.gz", packed);
     options.memory_bytes = 32 << 20;
     options.max_ratio = 1'000'000;

@@ -1,7 +1,13 @@
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
 #include "tfrecord_files.h"
 
 namespace trireme::records {
 namespace tfrecord_tests {
+
+using testing::AllOf;
+using testing::HasSubstr;
 
 TEST(Crc32c, HasTheValuesOfRfc3720) {
   std::string ascending;
@@ -90,6 +96,64 @@ TEST(TfRecord, NamesTheRecordWithAWrongCrc) {
   const std::string error = message_of(ErrorCode::corrupt, [&] { read_record(*reader, 1); });
   EXPECT_NE(error.find("x.tfrecord, record 1 at byte"), std::string::npos) << error;
   EXPECT_NE(error.find("CRC-32C"), std::string::npos) << error;
+}
+
+TEST(TfRecord, HasTheLengthsOfAListInAnIndexOfTheirOwn) {
+  const Folder folder;
+  const std::string file =
+      example(feature("n", 3, message(1, "\x07")) + feature("t", 3, message(1, "\x01\x85\x02"))) +
+      example(feature("n", 3, message(1, "\x08")) + feature("t", 3, "\x08\x05")) +
+      example(feature("t", 3, "") + feature("n", 3, message(1, "\x09")));
+  OpenOptions options;
+  for (const auto& [name, content] :
+       {std::pair("a.tfrecord", file), std::pair("b.tfrecord.gz", gzipped(file))}) {
+    options.path = folder.write(name, content);
+    options.length_of = {};
+    EXPECT_EQ(open_records(options)->length(0), std::nullopt);
+    EXPECT_EQ(open_records(options)->measured_field(), "");
+    options.length_of = "t";
+    for (int start = 0; start < 2; ++start) {  // The index is made, and then found.
+      const auto reader = open_records(options);
+      EXPECT_EQ(reader->measured_field(), "t");
+      EXPECT_EQ(reader->length(0), 2);
+      EXPECT_EQ(reader->length(1), 1);
+      EXPECT_EQ(reader->length(2), 0);
+      EXPECT_EQ(numbers_of<int64_t>(read_record(*reader, 0).at("t")),
+                (std::vector<int64_t>{1, 261}));
+      for (const FieldSpec& field : reader->fields())
+        EXPECT_EQ(field.shape.has_value(), field.name != "t") << field.name;
+    }
+  }
+}
+
+TEST(TfRecord, NamesARecordWithoutTheListWhoseLengthIsNeeded) {
+  const Folder folder;
+  const std::string whole = example(feature("t", 3, message(1, "\x01\x02")));
+  std::string changed = whole;
+  changed[changed.size() - 5] = '\x03';
+  OpenOptions options;
+  options.length_of = "t";
+  const auto error_of = [&](const std::string& second, ErrorCode code) {
+    options.path = folder.write("x.tfrecord", whole + second);
+    options.make_index_anew = true;
+    return message_of(code, [&] { open_records(options); });
+  };
+  const std::string place = fmt::format("x.tfrecord, record 1 at byte {}", whole.size());
+  for (const std::string& second :
+       {example(feature("u", 3, message(1, "\x01"))), example(message(1, message(1, "t")))})
+    EXPECT_THAT(error_of(second, ErrorCode::corrupt),
+                AllOf(HasSubstr(place), HasSubstr("no feature 't'")));
+  EXPECT_THAT(error_of(changed, ErrorCode::corrupt),
+              AllOf(HasSubstr(place), HasSubstr("wrong CRC-32C")));
+  EXPECT_THAT(error_of(example(feature("t", 1, message(1, "text"))), ErrorCode::invalid_argument),
+              AllOf(HasSubstr("record 1 at byte"), HasSubstr("'t' is a text or a file")));
+  // The other records can be read.
+  options.path = folder.write("x.tfrecord", whole + changed + whole);
+  options.keeps_damaged = true;
+  const auto reader = open_records(options);
+  EXPECT_EQ(reader->damaged(), (std::vector<int64_t>{1}));
+  EXPECT_EQ(reader->length(1), std::nullopt);
+  EXPECT_EQ(reader->length(2), 2);
 }
 
 TEST(TfRecord, IsNotTakenForGzipByItsFirstLength) {

@@ -22,7 +22,7 @@ TEST(WebDataset, MakesRecordsOfMembersWithOneName) {
   const Folder folder;
   folder.write("s-0.tar", small_tar());
   folder.write("s-1.tar.gz", gzipped(small_tar()));
-  folder.write("s-2.tar.zst", zstd_of(small_tar()));
+  folder.write("s-2.tar.zst", zstd_packed(small_tar()));
   const auto reader = open_path(folder.path("s-{0..2}.tar*"));
   ASSERT_EQ(reader->size(), 6);
   Record record;
@@ -68,6 +68,44 @@ TEST(WebDataset, ViewsArrays) {
             (std::vector<int64_t>{2, 3}));
   EXPECT_EQ(numbers_of<float>(field).at(5), 6.5F);
   EXPECT_FALSE(field.encoded);
+}
+
+TEST(WebDataset, HasTheLengthsOfAMemberInAnIndexOfTheirOwn) {
+  const Folder folder;
+  const auto member = [](const std::string& name, size_t count) {
+    return tar_member(name,
+                      npy_file("'|u1'", fmt::format("({},)", count), std::string(count, '\1')));
+  };
+  OpenOptions options;
+  options.path =
+      folder.write("x.tar", member("0.t.npy", 3) + member("0.u.npy", 9) +
+                                tar_member("1.cls", "4") + member("1.t.npy", 0) + tar_end());
+  EXPECT_EQ(open_records(options)->length(0), std::nullopt);
+  options.length_of = "t.npy";
+  const auto reader = open_records(options);
+  EXPECT_EQ(reader->measured_field(), "t.npy");
+  EXPECT_EQ(reader->length(0), 3);
+  EXPECT_EQ(reader->length(1), 0);
+  EXPECT_EQ(reader->label(1), 4);
+
+  const auto error_of = [&](const std::string& members, ErrorCode code) {
+    options.path = folder.write("y.tar", members + tar_end());
+    options.make_index_anew = true;
+    return message_of(code, [&] { open_records(options); });
+  };
+  const std::string lacking = error_of(
+      member("0.t.npy", 3) + member("1.u.npy", 3) + member("2.t.npy", 1), ErrorCode::corrupt);
+  EXPECT_NE(lacking.find("record 1 at byte"), std::string::npos) << lacking;
+  EXPECT_NE(lacking.find("no member '.t.npy'"), std::string::npos) << lacking;
+  EXPECT_NE(error_of(member("0.u.npy", 3), ErrorCode::invalid_argument)
+                .find("no record that is whole has a member '.t.npy'"),
+            std::string::npos);
+  const std::string square = tar_member("0.t.npy", npy_file("'|u1'", "(1, 2)", "ab"));
+  EXPECT_NE(error_of(square, ErrorCode::invalid_argument).find("2 dimensions"), std::string::npos);
+  options.length_of = "cls";
+  EXPECT_NE(error_of(tar_member("0.cls", "1"), ErrorCode::invalid_argument)
+                .find("'cls', and only arrays have a length"),
+            std::string::npos);
 }
 
 TEST(WebDataset, RefusesWhatCouldExecuteOrLeadOutside) {

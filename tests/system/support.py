@@ -35,6 +35,11 @@ def environment(**extra):
     return env
 
 
+def settings(*pairs):
+    """Returns the words of a command line that set keys, each as KEY=VALUE."""
+    return [word for pair in pairs for word in ("--set", pair)]
+
+
 class SystemTest(unittest.TestCase):
     def setUp(self):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="trireme-test-"))
@@ -80,6 +85,12 @@ class SystemTest(unittest.TestCase):
         except subprocess.TimeoutExpired:
             self.fail(f"still running after {timeout} s: {' '.join(map(str, words))}")
         return process.returncode, out, err
+
+    def must(self, *words, timeout=240, **options):
+        """Runs a programme that must succeed; returns its standard output."""
+        code, out, err = self.run_to_end(*words, timeout=timeout, **options)
+        self.assertEqual(code, 0, f"{words}\n{out}\n{err}")
+        return out
 
     def run_each(self, jobs, at_once=4, timeout=60, **options):
         """Runs jobs, a few at once; gives (job, exit code, standard output, standard error) of

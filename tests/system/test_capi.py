@@ -154,7 +154,7 @@ class PlainC(SystemTest):
 
     def test_it_shows_the_functions_of_its_header_and_nothing_else(self):
         names = subprocess.run(["nm", "-D", "--defined-only", BIN.parent / "lib/libtrireme_c.so"],
-                               capture_output=True, text=True, check=True).stdout
+                               capture_output=True, text=True, check=True, timeout=30).stdout
         header = (ROOT / "trireme/capi/trireme_c.h").read_text()
         functions = re.findall(r"^TRIREME_API [^(]*?(\w+)\(", header, re.MULTILINE)
         self.assertEqual(sorted(line.split()[-1] for line in names.splitlines()),

@@ -4,12 +4,7 @@ that train as one device does, and load each other's checkpoints."""
 import json
 import unittest
 
-from support import DIGITS, ROOT, TRIREME, SystemTest
-
-
-def settings(*pairs):
-    return [word for pair in pairs for word in ("--set", pair)]
-
+from support import DIGITS, ROOT, TRIREME, SystemTest, settings
 
 SMALL = settings("model.name=mlp", "model.hidden=[64,32]", "train.dtype=float64",
                  "monitor.tensorboard=false", "train.evaluate_every=0")

@@ -6,12 +6,7 @@ import re
 import unittest
 
 import two_hosts
-from support import DIGITS, TRIREME, SystemTest, environment
-
-
-def settings(*pairs):
-    return [word for pair in pairs for word in ("--set", pair)]
-
+from support import DIGITS, TRIREME, SystemTest, environment, settings
 
 SMALL = settings("model.name=mlp", "model.hidden=[64,48,32]", "monitor.tensorboard=false",
                  "train.evaluate_every=0", "data.batch=64", "train.steps=12",

@@ -9,15 +9,10 @@ import time
 import unittest
 
 from elastic_job import PATIENCE, ElasticTest
-from support import DIGITS, TRIREME, wait_until
+from support import DIGITS, TRIREME, settings, wait_until
 
 SEED = int(os.environ.get("TRIREME_SOAK_SEED", random.SystemRandom().randrange(1 << 32)))
 KILLS = int(os.environ.get("TRIREME_MESH_KILLS", "6"))
-
-
-def settings(*pairs):
-    return [word for pair in pairs for word in ("--set", pair)]
-
 
 MODEL = settings("model.name=mlp", "model.hidden=[64,32]", "train.dtype=float64",
                  "monitor.tensorboard=false", "train.evaluate_every=0", "optimizer.name=adam",

@@ -32,7 +32,7 @@ class OwnModel(SystemTest):
 
     def test_it_shows_nothing_of_trireme(self):
         shown = subprocess.run(["nm", "-DC", "--defined-only", LIBRARY], check=True,
-                               capture_output=True, text=True).stdout
+                               capture_output=True, text=True, timeout=30).stdout
         self.assertIn("torch::", shown)
         self.assertNotIn("trireme::", shown)
 

@@ -51,9 +51,7 @@ def make_other_torch(folder):
 class Packages(SystemTest):
     def must(self, *words, timeout=120, **options):
         options.setdefault("env", clean_environment())
-        code, out, err = self.run_to_end(*words, timeout=timeout, **options)
-        self.assertEqual(code, 0, f"{words}\n{out}\n{err}")
-        return out
+        return super().must(*words, timeout=timeout, **options)
 
     def make(self, script):
         """Runs a script that makes a package; returns its file."""

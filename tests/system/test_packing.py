@@ -5,10 +5,20 @@ import json
 import random
 import unittest
 
-from support import TRIREME, SystemTest
+from support import TRIREME, SystemTest, settings
 
 PACK = "data.stages=pack(24)"
 PADDED = "data.stages=bucket(window=4) | pad"
+
+
+def records_of(file):
+    """Returns the records of a TFRecord file, each with its length and checksums."""
+    content, records = bytearray(file.read_bytes()), []
+    while content:
+        size = 16 + int.from_bytes(content[:8], "little")
+        records.append(content[:size])
+        content = content[size:]
+    return records
 
 
 class Packing(SystemTest):
@@ -113,6 +123,80 @@ train: {{epochs: 3, dtype: float64}}
         report = self.fit("--set", "data.stages=take(10) | repeat(3) | pad")
         self.assertEqual(report["samples"]["seen_once"], 90)
 
+    def test_shards_of_documents_train_as_their_lines_do(self):
+        words = ["--set", "data.test_fraction=0", "--set", "train.epochs=2"]
+        for to, stages in (("tfrecord", PACK), ("webdataset", PACK), ("tfrecord", PADDED),
+                           ("webdataset", PADDED)):
+            with self.subTest(to=to, stages=stages):
+                output = self.folder / f"{to}-{len(stages)}"
+                self.must(TRIREME, "data", "pack", self.documents, "--to", to, "--output", output)
+                files = settings(f"data.name={to}", f"data.path={output}", stages)
+                lines = self.fit(*words, "--set", stages, name=output.name + "-lines")
+                one = self.fit(*words, *files, name=output.name + "-one")
+                self.assertEqual(one["loss_history"], lines["loss_history"])
+                two = self.fit(*words, *files, "--workers", "2", "--set", "data.service=host",
+                               name=output.name + "-two")
+                self.assert_close(two["loss_history"], lines["loss_history"], 1e-9)
+
+    def test_damaged_documents_are_left_out_of_packs(self):
+        lines = self.documents.read_text().splitlines(keepends=True)
+        for number in (5, 40, 77):
+            lines[number] = '{"tokens": [1, 2\n'
+        damaged = self.folder / "damaged.jsonl"
+        damaged.write_text("".join(lines))
+        shards = self.folder / "shards"
+        self.must(TRIREME, "data", "pack", self.documents, "--to", "tfrecord", "--output", shards)
+        [shard] = shards.glob("*.tfrecord")
+        records = records_of(shard)
+        for number in (5, 40):
+            records[number][len(records[number]) // 2] ^= 1
+        shard.write_bytes(b"".join(records))
+        words = settings(PACK, "data.test_fraction=0", "train.epochs=2", "data.bad_records=3")
+        for name, path, count in (("jsonl", damaged, 3), ("tfrecord", shards, 2)):
+            with self.subTest(name):
+                files = settings(f"data.name={name}", f"data.path={path}")
+                self.assert_refused([TRIREME, "train", self.config, *words, *files], 1, name,
+                                    "data.on_bad_record=skip")
+                files += ["--set", "data.on_bad_record=skip"]
+                self.assert_refused([TRIREME, "train", self.config, *words, *files, "--set",
+                                     f"data.bad_records={count - 1}"], 2,
+                                    f"{count} records could not be read", timeout=60)
+                one = self.fit(*words, *files, name=f"{name}-one")
+                self.assertEqual(one["input"]["skipped"], count)
+                for kind in ("none", "host"):
+                    two = self.fit(*words, *files, "--workers", "2", "--set",
+                                   f"data.service={kind}", name=f"{name}-{kind}")
+                    self.assertEqual(two["input"]["skipped"], count)
+                    self.assert_close(two["loss_history"], one["loss_history"], 1e-9)
+
+    def test_the_index_of_shards_can_be_made_ahead(self):
+        output = self.folder / "shards"
+        self.must(TRIREME, "data", "pack", self.documents, "--to", "tfrecord", "--output", output)
+        self.must(TRIREME, "data", "index", output, "--length-of", "tokens")
+        made = sorted(output.iterdir())
+        self.fit(*settings("data.name=tfrecord", f"data.path={output}", "train.steps=1"))
+        self.assertEqual(len(set(output.iterdir()) - set(made)), 1)  # That without lengths.
+        self.assert_refused([TRIREME, "data", "index", output, "--length-of", "token"], 1,
+                            "record 0", "no feature 'token'")
+        self.assert_refused([TRIREME, "data", "index", self.documents, "--length-of", "tokens"], 2,
+                            "jsonl", "length_of")
+        # The files become others. The error about each index says how it is made anew.
+        [shard] = output.glob("*.tfrecord")
+        shard.write_bytes(b"".join(records_of(shard)[:60]))
+        words = settings("data.name=tfrecord", f"data.path={output}", "train.steps=1")
+        for more in ([], ["--length-of", "tokens"]):
+            self.assert_refused([TRIREME, "train", self.config, "--fresh", *words], 1,
+                                "after the index", " ".join(["trireme data index", *more]))
+            self.must(TRIREME, "data", "index", output, *more)
+        self.assertEqual(self.fit("--fresh", *words)["steps"], 1)
+
+    def test_numbers_with_fractions_are_no_tokens(self):
+        rows = self.folder / "rows.jsonl"
+        rows.write_text("".join(json.dumps({"tokens": [1.0, 2.5, i]}) + "\n" for i in range(20)))
+        for words in ([PACK], ["data.stages=take(9)"], ["data.stages=take(9)", "data.classes=30"]):
+            self.refused(f"data.path={rows}", *words,
+                         parts=["rows.jsonl, line", "has the number 2.5"])
+
     def test_a_mixture_of_packs(self):
         sources = ", ".join(f"{{name: jsonl, path: {self.documents}, as: {name}}}"
                             for name in "ab")
@@ -164,7 +248,6 @@ train: {{epochs: 3, dtype: float64}}
         self.refused(PACK, "model.name=mlp", parts=["tokens", "model.name is mlp"])
         self.refused("data.stages=pad", "model.name=mlp", parts=["tokens", "model.name is mlp"])
         self.refused(PACK, "model.context=8", parts=["24", "model.context"])
-        self.refused(PACK, "data.on_bad_record=skip", parts=["data.on_bad_record"])
         for word, place in {"shuffle": "data.shuffle", "batch": "data.batch",
                             "prefetch": "data.prefetch", "interleave": "data.name=mixture"}.items():
             self.refused(f"data.stages={word}", parts=[place])
@@ -183,12 +266,20 @@ train: {{epochs: 3, dtype: float64}}
         report = self.fit("--set", "data.stages=take(10)", "--set", "data.batch=1", "--set",
                           "train.epochs=1")
         self.assertEqual(report["steps"], 10)
-        # Two replicas have a sample each, and files may be sorted.
-        for settings in (["--workers", "2", "--set", "data.batch=2"],
-                         ["--set", "data.shuffle=none"]):
-            code, _, err = self.run_to_end(TRIREME, "plan", self.config, "--set",
-                                           "data.stages=take(60)", *settings)
+        # Two replicas have a sample each, and files may be sorted. An evaluation has batches of
+        # two then, and its order is that of the files.
+        for pairs in (["data.batch=2", "strategy.name=mirrored", "strategy.replicas=2"],
+                      ["data.shuffle=none"]):
+            words = settings("data.stages=take(60)", *pairs)
+            self.assert_refused([TRIREME, "plan", self.config, *words], 2, *parts[:2])
+            code, _, err = self.run_to_end(TRIREME, "plan", self.config, *words, "--set",
+                                           "data.test_fraction=0")
             self.assertEqual(code, 0, err)
+        # Two workers of an elastic job would have one sample each, and one worker both.
+        job = [TRIREME, "train", self.config, "--elastic", "1:2",
+               *settings("data.stages=take(60)", "data.test_fraction=0", "data.batch=2")]
+        self.assert_refused([*job, "--set", "elastic.workers=1"], 2, *parts[:2])
+        self.assertEqual(self.fit(*job[3:], name="elastic")["steps"], 30 * 3)
 
     def test_lengths_that_the_index_does_not_know_are_compared_in_the_batch(self):
         lines = [json.loads(line) for line in self.documents.read_text().splitlines()]

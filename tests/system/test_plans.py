@@ -5,14 +5,9 @@ import json
 import unittest
 
 import two_hosts
-from support import DIGITS, TRIREME, SystemTest, environment, free_port
+from support import DIGITS, TRIREME, SystemTest, environment, free_port, settings
 
 STEPS = 8  # A power of two: a mean over the steps, times their number, is exact.
-
-
-def settings(*pairs):
-    return [word for pair in pairs for word in ("--set", pair)]
-
 
 LENGTH = settings(f"train.steps={STEPS}", "train.evaluate_every=0", "monitor.tensorboard=false")
 SMALL = settings("model.name=mlp", "model.hidden=[64,32]")

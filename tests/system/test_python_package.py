@@ -144,7 +144,7 @@ else:
         self.assertEqual(code, 0, out + err)
 
     def read_checkpoint(self, folder):
-        """What read_checkpoint() gives without the package safetensors: (exit code, output)."""
+        """Reads a checkpoint without the package safetensors; returns (exit code, output)."""
         code, out, err = self.run_to_end(sys.executable, "-c", f"""
 import json, sys
 sys.modules["safetensors"] = None

@@ -8,7 +8,8 @@ import tarfile
 import time
 import unittest
 
-from support import BIN, TRIREME, SystemTest, own_bytes, png, processes_that_mention
+from support import (BIN, TRIREME, SystemTest, own_bytes, png, processes_that_mention,
+                     settings)
 
 OWN_STAGE = BIN.parent / "lib" / "own_stage.so"
 
@@ -47,9 +48,8 @@ train: {{evaluate_every: 0}}
         self.assertEqual(code, 0, out + err)
         self.assertRegex(out, r"input +waited .*slowest stage map\(slow\)")
 
-    def plan(self, *settings):
-        words = [word for setting in settings for word in ("--set", setting)]
-        return self.run_to_end(TRIREME, "plan", self.config, *words)
+    def plan(self, *pairs):
+        return self.run_to_end(TRIREME, "plan", self.config, *settings(*pairs))
 
     def test_a_plan_knows_the_functions_of_the_library(self):
         code, out, err = self.plan("data.stages=normalise | map(slow)")
@@ -65,12 +65,11 @@ train: {{evaluate_every: 0}}
         self.assertEqual(code, 0, err)
         self.assertIn("map(quick): this function is not known here", out)
 
-    def most_memory(self, *settings, name):
+    def most_memory(self, *pairs, name):
         """Returns the report, and the most memory that all processes of the job had together."""
         run, report = self.folder / name, self.folder / f"{name}.json"
-        words = [word for setting in (f"run.dir={run}", *settings) for word in ("--set", setting)]
         job = self.start(TRIREME, "train", self.config, "--quiet", "--workers", "2", "--report",
-                         report, *words)
+                         report, *settings(f"run.dir={run}", *pairs))
         most, deadline = 0, time.monotonic() + 120
         while job.poll() is None and time.monotonic() < deadline:
             most = max(most, sum(own_bytes(pid)

@@ -5,6 +5,7 @@ Every case compares the loss of each step, from the same initial weights on the 
 
 import unittest
 
+from support import settings
 from torch_peer import TorchPeer
 
 # Not more, because Python sends many messages in each, which wait for cores that other tests use.
@@ -15,11 +16,6 @@ TOLERANCES = {"float32": 1e-5, "float64": 1e-10}
 SGD = {"lr": 0.2, "momentum": 0.9}
 # Other values than the defaults, so that a key without effect shows.
 ADAM = {"lr": 0.01, "betas": [0.8, 0.98], "eps": 1e-6}
-
-
-def settings(*pairs):
-    return [word for pair in pairs for word in ("--set", pair)]
-
 
 COMMON = settings("model.name=mlp", "optimizer.weight_decay=0", "schedule.name=constant",
                   "schedule.warmup_steps=0", "train.evaluate_every=0", "monitor.tensorboard=false")

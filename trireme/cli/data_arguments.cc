@@ -42,6 +42,9 @@ void DataArguments::add_to(Command command) {
                  "documents)");
   command.option("--separator", separator, "tokens: the token with which each document begins");
   command.option("--tokens", open.tokens, "text: characters or bytes (default: characters)");
+  command.option("--length-of", open.length_of,
+                 "tfrecord, webdataset: the feature or the member .npy whose length pack and "
+                 "bucket need");
   command.option("--labels", open.labels,
                  "idx: the file of labels (default: beside that of the images, by its name)");
   command.option("--part", open.part, "cifar, idx: train or test (default: train)");
@@ -98,9 +101,10 @@ records::OpenOptions DataArguments::completed(records::OpenOptions options,
   if (!download_timeout.empty()) options.download.timeout = parse_duration(download_timeout);
   if (download_tries) options.download.tries = *download_tries;
   if (is_config()) return options;
-  options.option_names = {{"dtype", "--dtype"},     {"block", "--block"},
-                          {"tokens", "--tokens"},   {"skip_lines", "--skip-lines"},
-                          {"comment", "--comment"}, {"max_ratio", "--max-ratio"}};
+  options.option_names = {{"dtype", "--dtype"},        {"block", "--block"},
+                          {"tokens", "--tokens"},      {"skip_lines", "--skip-lines"},
+                          {"comment", "--comment"},    {"max_ratio", "--max-ratio"},
+                          {"length_of", "--length-of"}};
   options.header = !no_header;
   if (separator) options.separator = *separator;
   return options;
@@ -112,8 +116,8 @@ std::vector<OpenedPart> DataArguments::parts_of_config(bool make_index_anew) con
                        open.skip_lines != none.skip_lines || open.comment != none.comment ||
                        open.columns != none.columns || open.label != none.label ||
                        open.dtype != none.dtype || open.block != none.block ||
-                       open.tokens != none.tokens || open.labels != none.labels ||
-                       open.part != none.part;
+                       open.tokens != none.tokens || open.length_of != none.length_of ||
+                       open.labels != none.labels || open.part != none.part;
   if (has_own)
     throw Error(
         ErrorCode::invalid_argument, "cli",

@@ -152,6 +152,11 @@ int64_t check_model_and_data(const Config& config, const ResolvedStrategy& strat
   if (!config.library.empty()) return std::max<int64_t>(0, config.trainer.steps);
   const Dataset data = read_data(config);
   require_one_length(config, data, strategy.batch);
+  // Other numbers of workers have at most as many samples at once as that for which the batch was
+  // chosen.
+  if (const int chosen = config.trainer.resize.workers;
+      most > 0 && chosen > 0 && chosen < strategy.world_size)
+    require_one_length(config, data, resolve_strategy(config.trainer, chosen).batch);
   models::parameter_shapes(model_for(config, data), data.input);
   check_data_service(config, data);
   const plan::DataPlan plan = data_plan_of(config, data);

@@ -11,7 +11,7 @@ struct BlocksOfProcess {
   std::mutex mutex;
   const std::shared_ptr<records::BlockMemory> memory = std::make_shared<records::BlockMemory>(0);
   int64_t of_host = 0;
-  std::multiset<int64_t> hosts;  // What each loader takes for the memory of the host.
+  std::multiset<int64_t> hosts;  // The memory of the host, as each loader knows it.
   int64_t shares = 0;
 
   // The caller holds the mutex.
@@ -36,7 +36,7 @@ bool process_has_blocks() { return own_blocks().memory->has_readers(); }
 
 int64_t memory_beside_blocks(int64_t asked, int64_t caches) {
   const int64_t batches = memory_of_batches(asked, caches);
-  return process_has_blocks() ? batches - batches / 2 : batches;
+  return process_has_blocks() ? batches - part_of_blocks(batches) : batches;
 }
 
 BlockShare::BlockShare(int64_t of_host, int loaders) : of_host_(of_host), own_(of_host / loaders) {

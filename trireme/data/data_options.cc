@@ -263,4 +263,11 @@ config::Rows rows_of(const DataOptions*) {
                     .range = config::from_below(0, 1)})});
 }
 
+bool skips_bad_records(const DataOptions& options) { return options.on_bad_record == "skip"; }
+
+std::array<const std::string*, 6> paths_of(const DataOptions& options) {
+  return {&options.path,   &options.test_path,   &options.images,
+          &options.labels, &options.test_images, &options.test_labels};
+}
+
 }  // namespace trireme::data

@@ -2,6 +2,7 @@
 #pragma once
 #include <trireme/base/deadline.h>
 #include <trireme/config/rows.h>
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -64,5 +65,10 @@ std::vector<std::string> data_sets();
 
 // Throws Error(invalid_argument) that names the option.
 void check(const DataOptions& options);
+
+// Whether damaged records are left out.
+bool skips_bad_records(const DataOptions& options);
+// Every option that names files.
+std::array<const std::string*, 6> paths_of(const DataOptions& options);
 
 }  // namespace trireme::data

@@ -43,7 +43,7 @@ struct Dataset {
   std::vector<int64_t> train_blocks;
   InputSpec input;
   // Names two samples of different lengths that might meet in a batch; empty: none are known.
-  std::string uneven;
+  std::string uneven, uneven_test;
   // Samples are rows of tokens, which only some models take.
   bool has_tokens = false;
   // The names of the classes 0, 1, ...; empty if they have none.

@@ -6,7 +6,7 @@
 namespace trireme::data {
 namespace {
 
-constexpr int64_t kLeastOfOne = int64_t{64} << 20;  // Of an image or a block.
+constexpr int64_t kLeastOfOne = int64_t{64} << 20;  // The least limit of an image or a block.
 
 }  // namespace
 
@@ -22,7 +22,7 @@ int64_t memory_of_batches(int64_t asked, int64_t caches) {
 }
 
 int64_t memory_of_kept_blocks(int64_t asked, int64_t caches) {
-  return memory_of_batches(asked, caches) / 2;
+  return part_of_blocks(memory_of_batches(asked, caches));
 }
 
 int64_t memory_of_block(int64_t asked) {

@@ -13,6 +13,7 @@ int64_t memory_of_caches(int64_t input);
 // a quarter of what is usual is left to batches; but what was asked for is never exceeded.
 int64_t memory_of_batches(int64_t asked, int64_t caches);
 // The part of the batches' memory that goes to unpacked files and row groups, if there are any.
+inline int64_t part_of_blocks(int64_t batches) { return batches / 2; }
 int64_t memory_of_kept_blocks(int64_t asked, int64_t caches);
 // The most bytes of one of these, and of one record. It is pure: half of what was asked for, but
 // at least 64 MiB; -1: 1 GiB.

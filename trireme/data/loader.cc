@@ -204,7 +204,7 @@ data::LoaderSetting first_setting(const LoaderOptions& options) {
 // The limit of a cache in memory; 0: there is none.
 int64_t bytes_of_cache(const Source& source) {
   const auto cache = source.cache_use();
-  return cache && cache->place == "memory" ? cache->limit : 0;
+  return cache ? cache->bytes_in_memory() : 0;
 }
 
 data::Tuner tuner_of(const Source& source, const LoaderOptions& options) {

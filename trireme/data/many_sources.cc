@@ -51,9 +51,7 @@ std::vector<data::StageUse> ManySources::stage_use() const {
       if (found == all.end()) {
         all.push_back(use);
       } else {
-        found->seconds += use.seconds;
-        found->samples += use.samples;
-        found->bytes += use.bytes;
+        found->add(use);
       }
     }
   return all;

@@ -8,6 +8,8 @@
 #include <fmt/ranges.h>
 #include <trireme/base/error.h>
 #include <trireme/base/hash.h>
+#include <trireme/data/pipeline/mixed_source.h>
+#include <trireme/data/stack.h>
 #include <algorithm>
 #include <numeric>
 #include <utility>
@@ -26,7 +28,7 @@ PackedSource::PackedSource(std::shared_ptr<const Source> documents,
                            std::shared_ptr<const plan::Packing> packing, int64_t padding)
     : documents_(std::move(documents)), packing_(std::move(packing)), padding_(padding) {
   if (!documents_ || !packing_) refuse_document("there are no documents, or no plan of the packs");
-  require_single_samples(documents_.get(), "packing");
+  if (documents_->mixes_batches()) require_single_samples(documents_.get(), "packing");
   if (documents_->size() != packing_->documents())
     refuse_document(fmt::format("{} documents, and {} in the plan", documents_->size(),
                                 packing_->documents()));
@@ -59,15 +61,48 @@ void PackedSource::announce(const Draws& draws) const {
 void PackedSource::release(const Draws& draws) const { documents_->release(documents_of(draws)); }
 
 Example PackedSource::get(const Draw& draw) const {
+  std::optional<Example> pack = get_if_kept(draw);
+  if (!pack) data::require_all(Draws({draw.index}), {0});
+  return *std::move(pack);
+}
+
+Example PackedSource::get_batch(const Draws& draws) const {
+  std::vector<size_t> left_out;
+  Example batch = get_kept(draws, left_out);
+  data::require_all(draws, left_out);
+  return batch;
+}
+
+Example PackedSource::get_kept(const Draws& draws, std::vector<size_t>& left_out) const {
+  const KeptSamples kept = kept_samples(*this, draws, left_out);
+  if (!kept.examples.empty()) return stack_examples(kept.examples, kept.indices);
+  const Example one = empty_pack();
+  const auto no_rows = [](const at::Tensor& tensor) {
+    return tensor.new_empty({0, tensor.size(0)});
+  };
+  Example none{no_rows(one.data), no_rows(one.target)};
+  for (const auto& [name, tensor] : one.more) none.more.emplace(name, no_rows(tensor));
+  return none;
+}
+
+Example PackedSource::empty_pack() const {
   const int64_t size = packing_->options().tokens;
   Example pack{at::full({size}, padding_, at::kLong), at::full({size}, kNoTarget, at::kLong)};
-  at::Tensor positions = at::zeros({size}, at::kLong);
-  at::Tensor documents = at::full({size}, -1, at::kLong);
+  pack.more = {{"positions", at::zeros({size}, at::kLong)},
+               {"documents", at::full({size}, -1, at::kLong)}};
+  return pack;
+}
+
+std::optional<Example> PackedSource::get_if_kept(const Draw& draw) const {
+  Example pack = empty_pack();
+  auto* const positions = pack.more.at("positions").mutable_data_ptr<int64_t>();
+  auto* const documents = pack.more.at("documents").mutable_data_ptr<int64_t>();
   int64_t place = 0, number = 0;
   for (const auto& [document, from, count] : parts_of(draw.index)) {
-    const at::Tensor read =
-        documents_->get({document, draw.epoch, mix64(draw.seed, static_cast<uint64_t>(document))})
-            .data;
+    const std::optional<Example> kept = documents_->get_if_kept(
+        {document, draw.epoch, mix64(draw.seed, static_cast<uint64_t>(document))});
+    if (!kept) return std::nullopt;
+    const at::Tensor& read = kept->data;
     if (!read.defined() || read.dim() != 1 || read.is_floating_point() ||
         read.size(0) < from + count)
       refuse_document(fmt::format(
@@ -81,12 +116,10 @@ Example PackedSource::get(const Draw& draw) const {
     std::copy_n(first, count, pack.data.mutable_data_ptr<int64_t>() + place);
     const int64_t targets = std::min(count, tokens.size(0) - from - 1);
     std::copy_n(first + 1, targets, pack.target.mutable_data_ptr<int64_t>() + place);
-    auto* const position = positions.mutable_data_ptr<int64_t>() + place;
-    std::iota(position, position + count, int64_t{0});
-    std::fill_n(documents.mutable_data_ptr<int64_t>() + place, count, number++);
+    std::iota(positions + place, positions + place + count, int64_t{0});
+    std::fill_n(documents + place, count, number++);
     place += count;
   }
-  pack.more = {{"positions", positions}, {"documents", documents}};
   return pack;
 }
 

@@ -22,7 +22,8 @@ class PackedSource : public Source {
   static constexpr int64_t kNoTarget = trireme::kNoTarget;
 
   // `documents` gives data of whole numbers [length], with the lengths of which `packing` was
-  // made. Throws Error(invalid_argument) if the numbers of documents differ.
+  // made. Throws Error(invalid_argument) if the numbers of documents differ. A pack with a
+  // document that is left out is left out.
   PackedSource(std::shared_ptr<const Source> documents,
                std::shared_ptr<const plan::Packing> packing, int64_t padding = 0);
   int64_t size() const override { return packing_->packs(); }
@@ -32,12 +33,18 @@ class PackedSource : public Source {
   // Throws Error(invalid_argument) naming a document that is no row of whole numbers, or is
   // shorter than its length in the plan.
   Example get(const Draw& draw) const override;
+  bool leaves_out() const override { return documents_->leaves_out(); }
+  std::optional<Example> get_if_kept(const Draw& draw) const override;
+  Example get_batch(const Draws& draws) const override;
+  Example get_kept(const Draws& draws, std::vector<size_t>& left_out) const override;
+  std::vector<int64_t> bad_records() const override { return documents_->bad_records(); }
   // The packs of a window have its documents in any order.
   int64_t reads_ahead() const override;
   void announce(const Draws& draws) const override;
   void release(const Draws& draws) const override;
 
  private:
+  Example empty_pack() const;
   std::vector<plan::PackPart> parts_of(int64_t pack) const;
   // The documents of the packs, as get() asks for them.
   Draws documents_of(const Draws& draws) const;

@@ -23,6 +23,12 @@ struct StageUse {
   int64_t samples = 0;
   int64_t bytes = 0;  // That it gave to the next stage.
   bool in_service = false;
+
+  void add(const StageUse& more) {
+    seconds += more.seconds;
+    samples += more.samples;
+    bytes += more.bytes;
+  }
 };
 // The stage cache of a source, as all processes of the host use it.
 struct CacheUse {
@@ -31,6 +37,9 @@ struct CacheUse {
   bool is_full = false;  // Some sample did not fit.
   // The samples that this process looked for and found, and those that were not there.
   int64_t hits = 0, misses = 0;
+
+  // The memory that it may take.
+  int64_t bytes_in_memory() const { return place == "memory" ? limit : 0; }
 };
 // A stage cache that a source does not have.
 struct CacheAdvice {
@@ -41,7 +50,7 @@ struct CacheAdvice {
 // The samples that came from a data service, and those that this process made instead.
 struct ServedCounts {
   int64_t served = 0, made_here = 0;
-  int threads = 0;  // Those of the servers.
+  int threads = 0;  // The threads of the servers.
 };
 }  // namespace data
 

@@ -8,6 +8,7 @@
 #include <trireme/base/log.h>
 #include <trireme/checkpoint/digest.h>
 #include <trireme/records/damage.h>
+#include <trireme/records/open.h>
 #include <unistd.h>
 #include <algorithm>
 #include <array>
@@ -165,12 +166,9 @@ std::string given_in_base(const DataFiles& files) {
 
 std::string name_of_index(const IndexRequest& request, std::string_view more) {
   // The scans of earlier versions left out facts, so their indexes have other names.
-  const int scans = request.format == "jsonl"                             ? 4
-                    : request.format == "csv" || request.format == "lmdb" ? 3
-                                                                          : 2;
   const std::string text =
       fmt::format("{}\n{}\n{}\n{}\n{}", request.format, request.options.dump(),
-                  given_in_base(request.files), more, scans);
+                  given_in_base(request.files), more, find_format(request.format).scans);
   return fmt::format(".trireme-{}-{}.index", request.format, digest_of(text).substr(0, 16));
 }
 
@@ -187,7 +185,10 @@ fs::path index_elsewhere(const IndexRequest& request) {
 Error changed(const Index& index, std::string_view what) {
   return Error(ErrorCode::corrupt, "data",
                fmt::format("{} after the index {} was made", what, index.path().string()),
-               kMakeAnew);
+               fmt::format("{}{}", kMakeAnew,
+                           index.options().contains(kLengthOf)
+                               ? " --length-of " + index.options()[kLengthOf].get<std::string>()
+                               : ""));
 }
 
 // Throws Error if a file is not the one that was indexed.
@@ -262,6 +263,14 @@ void IndexContent::begin_file(uint64_t packed_bytes, const UnpackLimits& limits)
   first_of_file_ = entries.size();
   packed_bytes_ = packed_bytes;
   limits_ = limits;
+}
+
+void IndexContent::add_range(const std::string& field, int64_t least_number,
+                             int64_t largest_number) {
+  if (least_number >= 0)
+    largest[field] = largest_number;
+  else
+    least[field] = least_number;
 }
 
 void IndexContent::add(const Entry& entry) {

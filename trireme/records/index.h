@@ -49,6 +49,9 @@ struct IndexContent {
   // The same for the record that was added last.
   void damage_last(std::string place, const Damage& damage);
 
+  // Keeps the largest of a field's numbers, or the least one if that is negative.
+  void add_range(const std::string& field, int64_t least_number, int64_t largest_number);
+
   std::vector<Entry> entries;  // Those of a file follow each other, in the order of the files.
   std::string names;           // Texts that the format refers to by offset and length.
   Json facts = Json::object();
@@ -77,6 +80,8 @@ inline constexpr const char* kLargestFact = "_largest";
 inline constexpr const char* kLeastFact = "_least";
 inline constexpr const char* kDoubtfulFact = "_doubtful";
 inline constexpr const char* kDamagedFact = "_damaged";
+// The option of an index that has lengths: the field that they are of.
+inline constexpr const char* kLengthOf = "length_of";
 // One number for the times of all files.
 int64_t stamp_of_all(std::span<const int64_t> times);
 
@@ -91,7 +96,7 @@ struct IndexRequest {
   bool make_anew = false;
   bool keeps_damaged = false;  // See OpenOptions.
   std::string remedy_of_damage = {};
-  // What the content counts of an entry, if that is not all of it. May be empty.
+  // The form in which the content counts an entry; empty: as it is.
   std::function<Entry(const Entry&)> counted = {};
   // The identities of the files. A format with many small files gives none and no names of files;
   // it has `check`.

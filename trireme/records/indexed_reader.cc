@@ -62,11 +62,7 @@ void IndexedReader::keep_largest(std::string_view field, int64_t number) const {
   });
 }
 
-// The records of two files are worth announcing.
-int64_t IndexedReader::reads_ahead() const {
-  if (!shards_->is_remote()) return 0;
-  return 2 * (size() / static_cast<int64_t>(shards_->count()) + 1);
-}
+int64_t IndexedReader::reads_ahead() const { return shards_->reads_ahead(size()); }
 
 void IndexedReader::announce(std::span<const int64_t> indices) const {
   std::vector<size_t> files;

@@ -109,7 +109,7 @@ bool MappedFile::has_lost_pages() const {
   return place_ >= 0 && guarded_maps()[static_cast<size_t>(place_)].has_lost_pages;
 }
 
-void MappedFile::check_size() const {
+void MappedFile::check_content() const {
   struct stat status {};
   if (::fstat(file_.descriptor(), &status) != 0)
     throw Damage(fmt::format("it cannot be examined: {}", std::generic_category().message(errno)),
@@ -118,13 +118,14 @@ void MappedFile::check_size() const {
     throw Damage(fmt::format("the file had {} bytes when it was opened, and now has {}",
                              bytes_.size(), status.st_size),
                  "leave the file alone while it is read");
+  if (also_) also_();
 }
 
 void MappedFile::check() const {
   if (late_checks)
     late_checks->add(*this);
   else
-    check_size();
+    check_content();
   if (has_lost_pages())
     throw Damage(
         "a part of the file could not be read, because it had become shorter or its disk "
@@ -143,7 +144,7 @@ void LateChecks::add(const MappedFile& file) {
 bool LateChecks::are_whole() const {
   try {
     for (const MappedFile* const file : files_) {
-      file->check_size();
+      file->check_content();
       if (file->has_lost_pages()) return false;
     }
     return true;

@@ -10,7 +10,9 @@
 #include <trireme/records/data_file.h>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace trireme::records {
@@ -28,21 +30,24 @@ class MappedFile {
 
   std::span<const std::byte> bytes() const { return bytes_; }
   const DataFile& file() const { return file_; }
-  // Throws Damage if the file is shorter than it was, or was for a moment.
+  // Throws Damage if the file is shorter than it was, or was for a moment, or what `also` throws.
   void check() const;
+  // Lets `also` look for changes that a format can tell. Call it before other threads check.
+  void check_also(std::function<void()> also) { also_ = std::move(also); }
 
  private:
   friend class LateChecks;
   bool has_lost_pages() const;
-  void check_size() const;
+  void check_content() const;
   DataFile file_;
   std::span<const std::byte> bytes_;
   int place_ = -1;  // In the list of the handler.
+  std::function<void()> also_;
 };
 
-// While it lives, check() of its thread only looks whether pages were lost, because a call of the
-// system for each record takes longer than to copy some kilobytes. For a thread that copies many
-// records before anybody sees them, and asks are_whole() then.
+// While it lives, check() of its thread only looks whether pages were lost, and leaves the rest to
+// are_whole(), because a call of the system for each record takes longer than to copy some
+// kilobytes. For a thread that copies many records before anybody sees them.
 class LateChecks {
  public:
   LateChecks();
@@ -50,8 +55,8 @@ class LateChecks {
   LateChecks(const LateChecks&) = delete;
   LateChecks& operator=(const LateChecks&) = delete;
 
-  // False: a file that was checked since is shorter than it was, or was for a moment. What was
-  // copied may be wrong.
+  // False: a file that was checked since is shorter than it was, or was for a moment, or has
+  // changed by its `also`. What was copied may be wrong.
   bool are_whole() const;
 
  private:

@@ -48,6 +48,7 @@ void check_options(const Format& format, const OpenOptions& options) {
   check("block", options.block != none.block);
   check("separator", options.separator != none.separator);
   check("tokens", options.tokens != none.tokens);
+  check("length_of", options.length_of != none.length_of);
   check("labels", options.labels != none.labels);
   check("part", options.part != none.part);
   for (const std::string& column : options.columns)

@@ -52,8 +52,11 @@ struct OpenOptions {
   int64_t block = 0;
   std::optional<int64_t> separator;  // tokens: the token with which each document begins.
   std::string tokens;                // text: characters or bytes; empty: characters.
-  std::string labels;                // idx: the file of labels; empty: by the name of the images.
-  std::string part;                  // cifar, idx: train or test; empty: train.
+  // tfrecord, webdataset: the list of numbers whose length Reader::length() gives. The index of it
+  // is another one, because all bytes of TFRecord files are read for it. Empty: none.
+  std::string length_of;
+  std::string labels;  // idx: the file of labels; empty: by the name of the images.
+  std::string part;    // cifar, idx: train or test; empty: train.
 
   // The folder for indexes of data whose folder cannot be written. Empty: a cache of the user's
   // (index_folder()).
@@ -106,6 +109,8 @@ struct Format {
   std::shared_ptr<const Reader> (*open)(const OpenOptions&) = nullptr;
   // The reason why its files cannot have addresses; empty: they can.
   std::string_view not_remote = {};
+  // The version of the scan that makes its index.
+  int scans = 2;
 };
 
 // The formats that there are, in the order of the documents.

@@ -102,6 +102,8 @@ class Reader {
   virtual void warm(int64_t) const {}
   // The length by which texts are packed and bucketed: tokens, characters or bytes.
   virtual std::optional<int64_t> length(int64_t) const { return std::nullopt; }
+  // The field that length() measures, if OpenOptions::length_of has named one; otherwise empty.
+  virtual std::string_view measured_field() const { return {}; }
   // The names of the labels 0, 1, ...; empty if they have none.
   virtual std::vector<std::string> class_names() const { return {}; }
   // Fields that most records have, as numbers if they are cells of a text, and why they are no

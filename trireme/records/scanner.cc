@@ -14,16 +14,12 @@ constexpr uint64_t kWindow = 1 << 20;
 }  // namespace
 
 Scanner::Scanner(std::shared_ptr<const DataFile> file, const UnpackLimits& limits)
-    : file_(std::move(file)),
-      size_(file_->size()),
-      memory_bytes_(static_cast<uint64_t>(limits.memory_bytes)),
-      remedy_of_memory_(limits.remedy_of_memory) {}
+    : file_(std::move(file)), size_(file_->size()), limits_(limits) {}
 
 Scanner::Scanner(std::shared_ptr<const Block> block, const UnpackLimits& limits)
     : block_(std::move(block)),
       size_(block_->bytes().size()),
-      memory_bytes_(static_cast<uint64_t>(limits.memory_bytes)),
-      remedy_of_memory_(limits.remedy_of_memory),
+      limits_(limits),
       window_(block_->bytes()) {}
 
 void Scanner::fill(uint64_t offset, uint64_t bytes) {
@@ -42,11 +38,7 @@ std::span<const std::byte> Scanner::at(uint64_t offset, uint64_t bytes) {
   if (offset > size_ || bytes > size_ - offset)
     throw Damage(fmt::format("{} bytes should follow byte {}, but the data ends at byte {}", bytes,
                              offset, size_));
-  if (bytes > memory_bytes_)
-    throw Damage(fmt::format("it has {}, more than the {} of memory for a record",
-                             format_bytes(static_cast<int64_t>(bytes)),
-                             format_bytes(static_cast<int64_t>(memory_bytes_))),
-                 remedy_of_memory_, ErrorCode::invalid_argument);
+  limits_.require_memory(bytes);
   fill(offset, bytes);
   return window_.subspan(offset - window_at_, bytes);
 }
@@ -62,11 +54,11 @@ std::string_view Scanner::line(uint64_t offset) {
     if (end) return {text, static_cast<size_t>(static_cast<const char*>(end) - text) + 1};
     if (there.size() == size_ - offset) return {text, there.size()};
     searched = there.size();
-    if (searched >= memory_bytes_)
+    if (searched >= memory_bytes())
       throw Damage(fmt::format("the line at byte {} has more than the {} of memory for a record",
-                               offset, format_bytes(static_cast<int64_t>(memory_bytes_))),
-                   remedy_of_memory_, ErrorCode::invalid_argument);
-    wanted = std::min(std::max<uint64_t>(2 * bytes.size(), there.size() + 1), memory_bytes_);
+                               offset, format_bytes(limits_.memory_bytes)),
+                   limits_.remedy_of_memory, ErrorCode::invalid_argument);
+    wanted = std::min(std::max<uint64_t>(2 * bytes.size(), there.size() + 1), memory_bytes());
   }
 }
 

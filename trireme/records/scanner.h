@@ -3,7 +3,6 @@
 #include <trireme/records/data_file.h>
 #include <trireme/records/unpack.h>
 #include <memory>
-#include <string>
 #include <vector>
 
 namespace trireme::records {
@@ -16,8 +15,8 @@ class Scanner {
   Scanner(std::shared_ptr<const Block> block, const UnpackLimits& limits);
 
   uint64_t size() const { return size_; }
-  uint64_t memory_bytes() const { return memory_bytes_; }
-  const std::string& remedy_of_memory() const { return remedy_of_memory_; }
+  uint64_t memory_bytes() const { return static_cast<uint64_t>(limits_.memory_bytes); }
+  const UnpackLimits& limits() const { return limits_; }
   // Throws Damage if the file ends before, or if there is not so much memory.
   std::span<const std::byte> at(uint64_t offset, uint64_t bytes);
   // The line that begins at `offset`, with its '\n' unless the file ends without one. Throws
@@ -29,8 +28,8 @@ class Scanner {
 
   std::shared_ptr<const DataFile> file_;
   std::shared_ptr<const Block> block_;
-  uint64_t size_, memory_bytes_;
-  std::string remedy_of_memory_;
+  uint64_t size_;
+  UnpackLimits limits_;
   std::vector<std::byte> buffer_;
   std::span<const std::byte> window_;
   uint64_t window_at_ = 0;

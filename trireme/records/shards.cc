@@ -17,14 +17,6 @@ Packing packing_of_name(std::string_view name) {
   return name.ends_with(".zst") ? Packing::zstd : Packing::none;
 }
 
-void require_memory(uint64_t bytes, const UnpackLimits& limits) {
-  if (bytes > static_cast<uint64_t>(limits.memory_bytes))
-    throw Damage(
-        fmt::format("it has {}, more than the {} of memory for a record",
-                    format_bytes(static_cast<int64_t>(bytes)), format_bytes(limits.memory_bytes)),
-        limits.remedy_of_memory, ErrorCode::invalid_argument);
-}
-
 }  // namespace
 
 Shards::Shards(DataFiles files, UnpackLimits limits, std::shared_ptr<BlockMemory> blocks,
@@ -70,6 +62,10 @@ void Shards::announce(std::span<const size_t> files) const {
 
 void Shards::release(size_t file) const {
   if (is_remote()) files_.remote->release(file);
+}
+
+int64_t Shards::reads_ahead(int64_t records) const {
+  return is_remote() ? 2 * (records / static_cast<int64_t>(count()) + 1) : 0;
 }
 
 // Closes those that nobody reads, so that they can make room for others. Needs the mutex.
@@ -148,7 +144,7 @@ BytesAndRoom Shards::read_with_room(size_t file, uint64_t offset, uint64_t bytes
 
 std::span<std::byte> Shards::copy(size_t file, uint64_t offset, uint64_t bytes, uint64_t more,
                                   Record& record) const {
-  require_memory(bytes, limits_);
+  limits_.require_memory(bytes);
   if (is_packed(file)) {
     const auto from = read(file, offset, bytes, record);
     const auto room = record.room(bytes + more);

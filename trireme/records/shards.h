@@ -49,6 +49,8 @@ class Shards {
   // announced use is over. For other files they do nothing.
   void announce(std::span<const size_t> files) const;
   void release(size_t file) const;
+  // So many of `records` are worth announcing: those of two files; 0: none.
+  int64_t reads_ahead(int64_t records) const;
   // Throws Damage.
   Scanner scanner(size_t file) const;
   // The bytes of a record: in its memory, or of an unpacked block that the record keeps. Throws

@@ -133,6 +133,14 @@ std::string UnpackLimits::remedy_of_ratio() const {
   return fmt::format("a larger {}, if the file is not an attack", ratio_name);
 }
 
+void UnpackLimits::require_memory(uint64_t bytes) const {
+  if (bytes > static_cast<uint64_t>(memory_bytes))
+    throw Damage(
+        fmt::format("it has {}, more than the {} of memory for a record",
+                    format_bytes(static_cast<int64_t>(bytes)), format_bytes(memory_bytes)),
+        remedy_of_memory, ErrorCode::invalid_argument);
+}
+
 UnpackLimits UnpackLimits::of_whole_file(int64_t max_ratio, std::string ratio_name) {
   return {.memory_bytes = net::available_memory_bytes(),
           .max_ratio = max_ratio,
@@ -149,10 +157,9 @@ void Block::free_memory() {
 }
 
 std::span<std::byte> Block::room(size_t more) {
-  constexpr size_t kLeast = 256 << 10, kPage = 4096;
+  constexpr size_t kLeast = 256 << 10;
   if (capacity_ - size_ < more) {
-    const size_t wanted =
-        (std::max({kLeast, size_ + more, capacity_ * 2}) + kPage - 1) / kPage * kPage;
+    const size_t wanted = std::max({kLeast, size_ + more, capacity_ * 2});
     void* const grown =
         has_pages_ ? ::mremap(memory_, capacity_, wanted, MREMAP_MAYMOVE)
                    : ::mmap(nullptr, wanted, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,

@@ -26,6 +26,8 @@ struct UnpackLimits {
   // free now.
   static UnpackLimits of_whole_file(int64_t max_ratio = 250, std::string ratio_name = {});
 
+  // Throws Damage if a record, or what is read at once, has more bytes than memory_bytes.
+  void require_memory(uint64_t bytes) const;
   // Whether `packed` bytes may not become `bytes`, by the ratio.
   bool exceeds_ratio(uint64_t packed, uint64_t bytes) const;
   std::string remedy_of_ratio() const;

@@ -14,6 +14,7 @@
 #include <trireme/data/service/hooks.h>
 #include <trireme/data/service/server_link.h>
 #include <trireme/launch/descendants.h>
+#include <trireme/launch/process.h>
 #include <trireme/membership/identity.h>
 #include <trireme/run/places.h>
 #include <unistd.h>
@@ -66,15 +67,12 @@ void start_host_server(int listener, const std::vector<std::string>& settings) {
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
-  std::vector<std::string> variables;
-  for (char** each = environ; *each; ++each) {
-    const std::string_view variable = *each;
-    // The server belongs to no job.
-    const bool is_of_job = variable.starts_with("TRIREME_") &&
-                           !variable.starts_with("TRIREME_LOG=") &&
-                           !variable.starts_with("TRIREME_DATA=");
-    if (!is_of_job) variables.emplace_back(variable);
-  }
+  std::vector<std::string> variables = launch::environment_of_this_process();
+  // The server belongs to no job.
+  std::erase_if(variables, [](const std::string& variable) {
+    return variable.starts_with("TRIREME_") && !variable.starts_with("TRIREME_LOG=") &&
+           !variable.starts_with("TRIREME_DATA=");
+  });
   for (const char* own : {launch::kOutlivesJob, "OMP_NUM_THREADS=1", "MKL_NUM_THREADS=1"})
     variables.emplace_back(own);
   std::vector<char*> environment;

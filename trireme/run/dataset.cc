@@ -35,14 +35,17 @@ void require_model_for(const Config& config, const Dataset& data) {
 }  // namespace
 
 void require_one_length(const Config& config, const Dataset& data, const plan::BatchSizes& sizes) {
-  if (data.uneven.empty() || sizes.micro == 1 ||
-      config.trainer.shuffle.kind == plan::OrderKind::none)
-    return;
-  throw Error(ErrorCode::invalid_argument, "config",
-              fmt::format("data.stages has neither pad nor pack, and the samples of a batch must "
-                          "have one length: {}",
-                          data.uneven),
-              "the stage pad, or pack for tokens");
+  const auto refuse = [](const std::string& uneven) {
+    if (uneven.empty()) return;
+    throw Error(ErrorCode::invalid_argument, "config",
+                fmt::format("data.stages has neither pad nor pack, and the samples of a batch must "
+                            "have one length: {}",
+                            uneven),
+                "the stage pad, or pack for tokens");
+  };
+  if (sizes.micro > 1 && config.trainer.shuffle.kind != plan::OrderKind::none) refuse(data.uneven);
+  // An evaluation computes as many samples at once as the whole batch has.
+  if (sizes.global > 1) refuse(data.uneven_test);
 }
 
 Dataset read_data(const Config& config) {

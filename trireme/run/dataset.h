@@ -21,8 +21,8 @@ void identify_data(Json& keys, const Config& config, const Dataset& data);
 Dataset read_data(const Config& config);
 
 // Throws Error(invalid_argument) naming two records whose lengths differ, if a batch of these
-// sizes would have samples of different lengths. Without a shuffle the files may have those of one
-// length beside each other.
+// sizes, or one of an evaluation, would have samples of different lengths. Without a shuffle the
+// training files may have those of one length beside each other.
 void require_one_length(const Config& config, const Dataset& data, const plan::BatchSizes& sizes);
 
 // The order of the samples, with the blocks of the data set if data.shuffle asks for them. Throws

@@ -63,10 +63,10 @@ class Pipeline {
   std::vector<std::string> settings() const;
   // One setting in each line.
   std::string describe() const;
-  // That of the input plan (run/input_plan.h): equal for pipelines that give the same samples of
-  // the same files in the same order, whatever their paths, threads and caches are. A function
-  // counts by its place and its version, because nothing knows what it does. Throws as open() does
-  // for wrong settings, and reads no file.
+  // The digest of the input plan (run/input_plan.h): equal for pipelines that give the same
+  // samples of the same files in the same order, whatever their paths, threads and caches are. A
+  // function counts by its place and its version, because nothing knows what it does. Throws as
+  // open() does for wrong settings, and reads no file.
   std::string digest() const;
 
   struct Opened {

@@ -137,7 +137,7 @@ std::optional<Evaluation> Evaluator::evaluation_of(const fs::path& taken) {
 // Workers may run beside it, so it takes one thread where the number is left to it.
 EvaluationReads Evaluator::reads() const {
   const auto cache = test_.cache_use();
-  const int64_t cached = cache && cache->place == "memory" ? cache->limit : 0;
+  const int64_t cached = cache ? cache->bytes_in_memory() : 0;
   return {evaluation_batch(options_.batch),
           to_torch(options_.dtype),
           {.threads = options_.loader_threads < 0 ? 1 : options_.loader_threads,

@@ -1,10 +1,10 @@
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <trireme/base/units.h>
+#include <trireme/data/service/server_work.h>
 #include <trireme/train/input_report.h>
 #include <algorithm>
 #include <cmath>
@@ -24,17 +24,10 @@ struct LoadingThreads {
 
 // `threads` are those that may do the work: of the ranks, or of the data service.
 Json stage_json(const data::StageUse& stage, const LoadingThreads& threads) {
-  const double per_sample =
-      stage.samples > 0 ? stage.seconds * 1e3 / static_cast<double>(stage.samples) : 0;
   const double busy = threads.seconds > 0 ? std::min(1.0, stage.seconds / threads.seconds) : 0;
-  Json json{{"name", stage.name},
-            {"samples", stage.samples},
-            {"seconds", stage.seconds},
-            {"ms_per_sample", per_sample},
-            {"bytes", stage.bytes},
-            {"busy_share", busy},
-            {"threads", busy * threads.mean}};
-  if (stage.in_service) json["in"] = kInService;
+  Json json = data::to_json(stage);
+  json["busy_share"] = busy;
+  json["threads"] = busy * threads.mean;
   return json;
 }
 
@@ -77,11 +70,9 @@ std::string way_by_threads(const Json& input, double busy) {
   return reason == "no_gain" ? "a cheaper stage, because more threads did not help" : "";
 }
 
-// COLLECTIVE. How many different numbers the ranks have together.
-int64_t count_together(const std::vector<int64_t>& own, Group& group) {
-  at::Tensor most = at::full({1}, std::ssize(own), at::kLong);
-  group.all_reduce(most, ReduceOp::max);
-  const int64_t columns = *most.const_data_ptr<int64_t>();
+// COLLECTIVE. Returns how many different numbers the ranks have together; a rank has `columns` of
+// them at most.
+int64_t count_together(const std::vector<int64_t>& own, int64_t columns, Group& group) {
   if (columns == 0) return 0;
   // Each rank fills a row of its own: its numbers + 1, and zeros behind them.
   const at::Tensor all = at::zeros({group.size(), columns}, at::kLong);
@@ -106,13 +97,15 @@ Json report_of_input(const InputOfRank& own, Group& group) {
   // Numbers of each rank, and sums over processes: those of each stage, and some others.
   constexpr int64_t kOfRank = 5, kOfStage = 3, kOthers = 4;
   const auto ranks = static_cast<int64_t>(group.size());
-  int64_t stages = std::ssize(own.stages);
-  at::Tensor most = at::zeros({2}, at::kLong);
-  most.mutable_data_ptr<int64_t>()[0] = stages;
-  most.mutable_data_ptr<int64_t>()[1] = own.served ? own.served->threads : 0;
+  at::Tensor most = at::zeros({4}, at::kLong);
+  auto* const largest_of_ranks = most.mutable_data_ptr<int64_t>();
+  largest_of_ranks[0] = std::ssize(own.stages);
+  largest_of_ranks[1] = own.served ? own.served->threads : 0;
+  largest_of_ranks[2] = std::ssize(own.skipped);
+  largest_of_ranks[3] = std::ssize(own.skipped_in_test);
   group.all_reduce(most, ReduceOp::max);
-  stages = most.const_data_ptr<int64_t>()[0];
-  const auto service_threads = static_cast<double>(most.const_data_ptr<int64_t>()[1]);
+  const int64_t stages = largest_of_ranks[0];
+  const auto service_threads = static_cast<double>(largest_of_ranks[1]);
   const at::Tensor all = at::zeros({ranks * kOfRank + kOfStage * stages + kOthers}, at::kDouble);
   auto* const numbers = all.mutable_data_ptr<double>();
   double* const mine = numbers + group.rank() * kOfRank;
@@ -135,8 +128,8 @@ Json report_of_input(const InputOfRank& own, Group& group) {
     others[3] = static_cast<double>(own.cache->misses);
   }
   group.all_reduce(all);
-  const int64_t skipped = count_together(own.skipped, group);
-  const int64_t skipped_in_test = count_together(own.skipped_in_test, group);
+  const int64_t skipped = count_together(own.skipped, largest_of_ranks[2], group);
+  const int64_t skipped_in_test = count_together(own.skipped_in_test, largest_of_ranks[3], group);
 
   Json input{{"waited_share", 0}, {"waited_share_of_rank", Json::array()},
              {"threads", 0},      {"threads_of_rank", Json::array()},

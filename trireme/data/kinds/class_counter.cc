@@ -3,6 +3,7 @@
 #include <trireme/base/error.h>
 #include <trireme/data/kinds/class_counter.h>
 #include <trireme/data/pipeline/numbers.h>
+#include <trireme/data/pipeline/skipped_records.h>
 #include <trireme/records/open.h>
 #include <algorithm>
 #include <string>
@@ -127,8 +128,8 @@ class PartNumbers {
       std::vector<int64_t> numbers(static_cast<size_t>(count_of(*field)));
       copy_numbers(*field, numbers.data());
       return numbers;
-    } catch (const Error&) {
-      if (options_.on_bad_record != "skip") throw;
+    } catch (const Error& error) {
+      if (options_.on_bad_record != "skip") throw in_its_place(reader_, index, error);
       has_skipped_ = true;
       return {};
     }

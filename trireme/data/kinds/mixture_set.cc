@@ -201,8 +201,11 @@ void add_up(const std::vector<SourceOptions>& sources, const MixtureParts& parts
     data.input.classes = std::max(data.input.classes, one.input.classes);
     if (data.input.is_ragged)  // As long as the longest sample of all.
       data.input.shape[0] = std::max(data.input.shape[0], one.input.shape[0]);
-    if (data.uneven.empty() && !one.uneven.empty())
-      data.uneven = fmt::format("source {}: {}", sources[i].name, one.uneven);
+    const auto add_uneven = [&](std::string& all, const std::string& own) {
+      if (all.empty() && !own.empty()) all = fmt::format("source {}: {}", sources[i].name, own);
+    };
+    add_uneven(data.uneven, one.uneven);
+    if (parts.uses_test(i)) add_uneven(data.uneven_test, one.uneven_test);
     data.source_blocks.push_back(one.train_blocks);
     const int64_t tests = parts.uses_test(i) ? one.test_samples : 0;
     data.test_samples += tests;

@@ -41,8 +41,6 @@ constexpr std::pair<std::string_view, std::string_view> kOptionKeys[] = {
 constexpr std::string_view kDownloadKeys[] = {"data.download_dir", "data.download_bytes",
                                               "data.download_timeout", "data.download_tries"};
 
-bool skips_bad_records(const DataOptions& options) { return options.on_bad_record == "skip"; }
-
 bool has_option(const records::Format& format, std::string_view option) {
   return std::ranges::find(format.options, option) != format.options.end();
 }
@@ -124,11 +122,34 @@ auto open_kept(const DataOptions& options) {
   };
 }
 
+// The list of numbers whose length the stages need, if the index of the format has lengths only
+// when it is asked for them; otherwise empty.
+std::string list_to_measure(const DataOptions& options, const records::Reader& reader) {
+  if (!has_option(records::find_format(options.name), "length_of")) return {};
+  const auto [train_stages, test_stages] = stages_of(options);
+  const auto has = [&](std::string_view name) {
+    return find_stage(train_stages, name) || find_stage(test_stages, name);
+  };
+  if (!has("pack") && !has("pad") && !has("bucket")) return {};
+  try {
+    const FieldChoice fields = choose_fields(reader.fields(), wishes_of(options));
+    if (!fields.tokens.empty()) return fields.tokens;
+    const bool is_list = fields.image.empty() && fields.inputs.size() == 1 && !fields.shape;
+    return has("bucket") && is_list ? fields.inputs[0] : std::string();
+  } catch (const Error&) {
+    return {};  // The caller makes the same choice, and says more of it.
+  }
+}
+
 // Opens the columns that samples need alone, if the format can leave out the others: they are not
 // read, and may have values that no field can have.
 std::shared_ptr<const records::Reader> open_columns(const DataOptions& options,
                                                     records::OpenOptions open) {
-  if (!records::find_format(options.name).reads_columns) return open_needed(options, open);
+  if (!records::find_format(options.name).reads_columns) {
+    const SharedReader reader = open_needed(options, open);
+    open.length_of = list_to_measure(options, *reader);
+    return open.length_of.empty() ? reader : open_needed(options, open);
+  }
   const bool has_target = !options.target.empty();
   if (!options.inputs.empty() && (has_target || wishes_of(options).decoded)) {
     open.columns = names_of_inputs(options.inputs);
@@ -239,14 +260,6 @@ void refuse_doubtful_inputs(const DataOptions& options, const records::Reader& t
                           "a value there, or data.inputs with the other fields, to leave it out");
 }
 
-void refuse_bad_packs(const DataOptions& options, const RecordParts& parts) {
-  if ((!parts.train_plan.packing && !parts.test_plan.packing) || !skips_bad_records(options))
-    return;
-  throw Error(ErrorCode::invalid_argument, "data",
-              "data.on_bad_record is skip, and the stage pack needs all documents of a pack",
-              "data.on_bad_record=stop");
-}
-
 std::string describe_field(const records::FieldSpec& field, bool is_target) {
   std::string text = field.name;
   if (field.encoded) text += " (encoded)";
@@ -313,8 +326,8 @@ void require_same_decoding(const Stages& train, const Stages& test) {
               "decode_record with one shape in both");
 }
 
-// Targets that are values and not classes. Mixed samples have probabilities of classes. What a
-// function of the user's own makes is not known.
+// Targets that are values and not classes. Mixed samples have probabilities of classes. The
+// targets that a function of the user's own makes are not known.
 bool has_values(const records::Reader& reader, const FieldChoice& fields, const Stages& stages) {
   if (fields.decoded) return false;
   for (const records::FieldSpec& field : reader.fields())
@@ -369,10 +382,8 @@ int64_t block_of(const DataOptions& options) {
 }
 
 bool needs_records(const DataOptions& options) {
-  const bool is_remote =
-      std::ranges::any_of(std::array{&options.path, &options.test_path, &options.images,
-                                     &options.labels, &options.test_images, &options.test_labels},
-                          [](const std::string* file) { return records::is_address(*file); });
+  const bool is_remote = std::ranges::any_of(
+      paths_of(options), [](const std::string* path) { return records::is_address(*path); });
   return is_remote || !options.stages.empty() || !options.test_stages.empty() ||
          !options.inputs.empty() || !options.target.empty() || skips_bad_records(options) ||
          !service_addresses(options.service).empty();
@@ -508,7 +519,6 @@ Dataset read_parts(const DataOptions& options, SharedReader train_part, SharedRe
   const auto& test = parts.test ? parts.test : parts.train;
   const bool has_test = parts.test || !data.split.test.empty();
   if (has_test) parts.test_plan = plan_samples(test, data.split.test, test_stages, fields);
-  refuse_bad_packs(options, parts);
   parts.test = test;
   std::optional<CountedPart> test_numbers;
   if (has_test)
@@ -519,7 +529,8 @@ Dataset read_parts(const DataOptions& options, SharedReader train_part, SharedRe
   data.test_samples = parts.test_plan.samples;
   data.train_blocks = parts.train_plan.blocks;
   data.by_length = parts.train_plan.by_length;
-  data.uneven = parts.train_plan.uneven.empty() ? parts.test_plan.uneven : parts.train_plan.uneven;
+  data.uneven = parts.train_plan.uneven;
+  data.uneven_test = parts.test_plan.uneven;
   if (const auto& packing = parts.train_plan.packing) {
     data.about = "packs: " + packing->describe();
     data.facts["packing"] = packing->to_json();

@@ -15,12 +15,14 @@ namespace {
   throw Error(ErrorCode::invalid_argument, "data", "data.stages: " + what, remedy);
 }
 
-// The index has one length for each record: that of its only field without a shape.
+// The index has one length for each record: that of the field for which the reader was asked, or
+// of its only field without a shape.
 bool knows_lengths(const records::Reader& reader, const FieldChoice& fields) {
   std::string name = fields.tokens;
   if (name.empty() && fields.image.empty() && fields.inputs.size() == 1) name = fields.inputs[0];
   const int64_t first = records::first_whole(reader);
   if (name.empty() || first == reader.size() || !reader.length(first)) return false;
+  if (!reader.measured_field().empty()) return reader.measured_field() == name;
   return std::ranges::all_of(reader.fields(), [&](const records::FieldSpec& field) {
     if (field.name != name) return field.encoded || field.shape;
     return !field.encoded && (!field.shape || field.shape->size() == 1);
@@ -152,8 +154,12 @@ class SamplePlanner {
     made_.packing = std::make_shared<const plan::Packing>(documents(), length, options);
     made_.samples = made_.packing->packs();
     made_.blocks = made_.packing->packs_of_windows();
-    if (made_.samples == 0)
-      refuse_stage("pack has no tokens: all documents are empty", "documents with tokens");
+    if (made_.samples > 0) return;
+    refuse_stage(
+        fmt::format("pack has no tokens: all {} documents of a part are empty or damaged{}",
+                    documents(),
+                    documents() > 0 ? ", such as " + reader_->place(record_of(0)) : ""),
+        "documents with tokens in the training part and in the test part");
   }
 
   void require_fits(int64_t document, const plan::PackingOptions& options) const {
@@ -168,7 +174,7 @@ class SamplePlanner {
     refuse_stage(fmt::format("{} needs the length of each record, and the index of these files "
                              "does not have it for one field alone",
                              stage),
-                 "data.name=tokens, or records with one list of numbers (jsonl, parquet)");
+                 "data.name=tokens, or records with one list of numbers");
   }
 
   // The targets that count are known from the index, on every rank.

@@ -104,6 +104,9 @@ class ZipReader : public records::Reader {
     for (const auto& [name, reader] : readers_) most = std::max(most, reader->reads_ahead());
     return most;
   }
+  void warm(int64_t index) const override {
+    for (const auto& [name, reader] : readers_) reader->warm(index);
+  }
   void announce(std::span<const int64_t> indices) const override {
     for (const auto& [name, reader] : readers_) reader->announce(indices);
   }

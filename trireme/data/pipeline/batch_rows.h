@@ -32,7 +32,7 @@ class BatchRows {
   const int64_t most_;
   int64_t done_ = 0;
   Example batch_;
-  std::byte *data_ = nullptr, *target_ = nullptr;  // Their memory.
+  std::byte *data_ = nullptr, *target_ = nullptr;  // The memory of these tensors.
   at::DimVector data_shape_, target_shape_;
   std::string first_;
   size_t data_bytes_ = 0, target_bytes_ = 0;

@@ -9,6 +9,36 @@
 
 namespace trireme::data {
 
+DocumentSource::DocumentSource(std::shared_ptr<const records::Reader> reader, std::string field,
+                               plan::Subset subset, int64_t classes, BadRecords bad_records)
+    : reader_(std::move(reader)),
+      field_(std::move(field)),
+      subset_(std::move(subset)),
+      classes_(classes),
+      skipped_(reader_, bad_records) {
+  if (!bad_records.skip) return;
+  records::Record record;
+  for (const int64_t number : reader_->damaged()) {
+    const bool counts =
+        subset_.empty() || subset_.count_below(number + 1) > subset_.count_below(number);
+    if (!counts) continue;
+    try {
+      reader_->read(number, record);
+    } catch (const Error& error) {
+      if (!skipped_.take(error, number)) throw;
+    }
+  }
+}
+
+std::optional<Example> DocumentSource::get_if_kept(const Draw& draw) const {
+  try {
+    return get(draw);
+  } catch (const Error& error) {
+    if (!skipped_.skips() || !skipped_.take(error, record_of(draw.index))) throw;
+    return std::nullopt;
+  }
+}
+
 int64_t DocumentSource::record_of(int64_t document) const {
   if (document < 0 || document >= size())
     throw Error(ErrorCode::invalid_argument, "data",
@@ -39,7 +69,11 @@ Example DocumentSource::get(const Draw& draw) const {
                 "trireme data index, if the change was meant");
   Example document{at::empty({expected}, at::kLong), {}};
   auto* const numbers = document.data.mutable_data_ptr<int64_t>();
-  copy_numbers(*tokens, numbers);
+  try {
+    copy_numbers(*tokens, numbers);
+  } catch (const Error& error) {
+    throw in_its_place(*reader_, number, error);
+  }
   if (classes_ > 0)
     check_tokens({numbers, static_cast<size_t>(expected)}, classes_,
                  [&] { return reader_->place(number); });

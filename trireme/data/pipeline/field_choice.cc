@@ -31,6 +31,7 @@ class FieldChooser {
     if (wishes.decoded) return choose_decoded(wishes);
     FieldChoice choice;
     const FieldSpec* tokens = find("tokens");
+    if (!tokens && !has_other_samples()) tokens = find("tokens.npy");
     if (tokens && !tokens->encoded && wishes.inputs.empty() && wishes.target.empty()) {
       choice.tokens = tokens->name;
       if (tokens->shape && tokens->shape->size() == 1) choice.shape = {{tokens->shape->at(0) - 1}};
@@ -54,6 +55,14 @@ class FieldChooser {
   }
 
  private:
+  // A member of webdataset with tokens may also stand beside an image, such as those of its
+  // caption, or beside numbers.
+  bool has_other_samples() const {
+    return std::ranges::any_of(fields_, [&](const FieldSpec& field) {
+      return is_image(field) || (!field.encoded && field.name != "tokens.npy");
+    });
+  }
+
   FieldChoice choose_decoded(const FieldWishes& wishes) const {
     if (!wishes.target.empty())
       refuse(fmt::format("data.target is {}, and the function of decode_record makes the target",

@@ -3,11 +3,23 @@
 #include <trireme/base/error.h>
 #include <trireme/data/pipeline/numbers.h>
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 
 namespace trireme::data {
 namespace {
+
+// Also refuses numbers that no int64 can hold.
+void require_whole(const records::Field& field, double number) {
+  constexpr double kMost = 9007199254740992;  // 2^53
+  if (std::abs(number) <= kMost && number == std::floor(number)) return;
+  throw Error(
+      ErrorCode::invalid_argument, "data",
+      fmt::format("the field {} has the number {}, where a whole one must be", field.name, number),
+      "whole numbers for tokens and classes");
+}
 
 template <typename From, typename To>
 void copy_as(const records::Field& field, To* to) {
@@ -16,6 +28,8 @@ void copy_as(const records::Field& field, To* to) {
   for (size_t i = 0; i < count; ++i) {
     From number;  // The bytes of a record need not be aligned.
     std::memcpy(&number, from + i * sizeof(From), sizeof(From));
+    if constexpr (std::is_floating_point_v<From> && std::is_integral_v<To>)
+      require_whole(field, number);
     to[i] = static_cast<To>(number);
   }
 }

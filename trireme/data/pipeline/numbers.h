@@ -11,7 +11,8 @@ namespace trireme::data {
 // Whether a field's numbers become int64 in a target, rather than float32.
 bool is_whole(plan::DType dtype);
 int64_t count_of(const records::Field& field);
-// Copies all numbers of a field. Throws Error(unsupported) naming a type that is no plain number.
+// Copies all numbers of a field. Throws Error(unsupported) naming a type that is no plain number,
+// and Error(invalid_argument) naming a number that is not whole where int64 are asked for.
 void copy_numbers(const records::Field& field, float* to);
 void copy_numbers(const records::Field& field, int64_t* to);
 // Throws Error(invalid_argument) naming the first token outside 0..classes-1; with 0 classes,

@@ -4,9 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <trireme/base/error.h>
-#include <trireme/base/error_parts.h>
 #include <trireme/base/hash.h>
-#include <trireme/base/log.h>
 #include <trireme/data/pipeline/batch_mix.h>
 #include <trireme/data/pipeline/batch_rows.h>
 #include <trireme/data/pipeline/mixed_source.h>
@@ -21,14 +19,12 @@
 #include <functional>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <utility>
 
 namespace trireme::data {
 namespace {
 
 constexpr const char* kKey = "data.stages";
-constexpr std::string_view kSkip = "data.on_bad_record=skip";
 
 // Samples that threads use one after the other.
 class SamplePool {
@@ -57,7 +53,8 @@ class PipelineSource : public Source {
         options_(std::move(options)),
         program_(options_.stages, choose_fields(reader_->fields(), options_.fields),
                  options_.image_bytes),
-        padding_(padding_of_targets()) {
+        padding_(padding_of_targets()),
+        skipped_(reader_, options_.bad_records) {
     has_filter_ = find_stage(options_.stages, "filter");
     has_map_ = find_stage(options_.stages, "map") || find_stage(options_.stages, "random_map");
     if (program_.cached_stages())
@@ -113,17 +110,14 @@ class PipelineSource : public Source {
                      meter->samples.load(), meter->bytes.load()});
     return use;
   }
-  std::vector<int64_t> bad_records() const override {
-    const std::lock_guard lock(bad_mutex_);
-    return {bad_.begin(), bad_.end()};
-  }
+  std::vector<int64_t> bad_records() const override { return skipped_.numbers(); }
   std::optional<CacheUse> cache_use() const override {
     return cache_ ? std::optional(cache_->use()) : std::nullopt;
   }
   std::optional<CacheAdvice> cache_advice() const override {
     return advice_of_cache(*reader_, program_.fields(), options_);
   }
-  bool leaves_out() const override { return has_filter_ || options_.bad_records.skip; }
+  bool leaves_out() const override { return has_filter_ || skipped_.skips(); }
 
   Example get_kept(const Draws& draws, std::vector<size_t>& left_out) const override {
     return load(draws, nullptr, left_out);
@@ -159,8 +153,8 @@ class PipelineSource : public Source {
     return batch.data.defined() ? batch : none_like(*sample);
   }
 
-  // Looks at the files of the records once, behind the last record. False: one has become shorter,
-  // and the batch may be wrong.
+  // Looks at the files of the records once, behind the last record. False: one has become shorter
+  // or was written, and the batch may be wrong.
   bool loads_whole(const Draws& draws, const uint64_t* seed, Sample& sample,
                    std::vector<size_t>& left_out, Example& batch) const {
     const records::LateChecks checks;
@@ -301,11 +295,7 @@ class PipelineSource : public Source {
       program_.finish_image(sample, timer);
       return true;
     } catch (const Error& error) {
-      const bool is_bad = error.code() == ErrorCode::corrupt ||
-                          error.code() == ErrorCode::unsupported ||
-                          error.code() == ErrorCode::not_found;
-      if (!is_bad || !options_.bad_records.skip) throw in_its_place(error, record, is_bad);
-      count_bad(error, record);
+      if (!skipped_.take(error, record)) throw;
       return false;
     }
   }
@@ -316,35 +306,8 @@ class PipelineSource : public Source {
     try {
       return make();
     } catch (const Error& error) {
-      throw in_its_place(error, record_of(sample.draw.index), false);
+      throw in_its_place(*reader_, record_of(sample.draw.index), error);
     }
-  }
-
-  // Readers name the record themselves. Decoders and stages do not know it.
-  Error in_its_place(const Error& error, int64_t record, bool may_be_skipped) const {
-    const std::string place = reader_->place(record);
-    auto [what, remedy] = parts_of(error);
-    if (what.find(place) == std::string::npos) what = fmt::format("{}: {}", place, what);
-    if (may_be_skipped) remedy += (remedy.empty() ? "" : ", or ") + std::string(kSkip);
-    return {error.code(), "data", what, remedy};
-  }
-
-  // A record counts once, however often it is read.
-  void count_bad(const Error& error, int64_t record) const {
-    int64_t count = 0;
-    {
-      const std::lock_guard lock(bad_mutex_);
-      if (!bad_.insert(record).second) return;
-      count = std::ssize(bad_);
-    }
-    const std::string what = parts_of(in_its_place(error, record, false)).what;
-    log_warning("a record is left out: {}", what);
-    if (count <= options_.bad_records.most) return;
-    throw Error(ErrorCode::invalid_argument, "data",
-                fmt::format("{} records could not be read, more than data.bad_records, {}; the "
-                            "last one: {}",
-                            count, options_.bad_records.most, what),
-                "whole files, or a larger data.bad_records");
   }
 
   // A label outside the classes would end the run in the loss, without a name.
@@ -413,8 +376,8 @@ class PipelineSource : public Source {
   bool has_map_ = false;  // A function may change the length of a sample.
   std::unique_ptr<const SampleCache> cache_;
   mutable SamplePool pool_;
-  mutable std::mutex bad_mutex_, none_mutex_;
-  mutable std::set<int64_t> bad_;  // The numbers of records that cannot be read.
+  SkippedRecords skipped_;
+  mutable std::mutex none_mutex_;
   mutable Example none_;
 };
 

@@ -3,6 +3,7 @@
 #include <trireme/data/input_memory.h>
 #include <trireme/data/pipeline/cache_budget.h>
 #include <trireme/data/pipeline/field_choice.h>
+#include <trireme/data/pipeline/skipped_records.h>
 #include <trireme/data/pipeline/stage.h>
 #include <trireme/data/source.h>
 #include <trireme/plan/split.h>
@@ -15,12 +16,6 @@
 #include <vector>
 
 namespace trireme::data {
-
-// The rule for records that cannot be read or decoded.
-struct BadRecords {
-  bool skip = false;   // False: an error that names it.
-  int64_t most = 100;  // More skipped ones in this process are an error.
-};
 
 struct PipelineOptions {
   Stages stages;

@@ -84,7 +84,7 @@ Program::Program(const Stages& stages, FieldChoice fields, int64_t image_bytes)
       add_cache(stages, i);
     } else if (form.name == "decode_record") {
       decode_record_ = make_record_step(stage, find_stage(stages, "pad"));
-      writing_ = add_meter(fmt::format("{}({})", name, stage.word("function")));
+      writing_ = add_meter(name_with_function(stage));
     } else if (form.kind == StageKind::pad) {
       padding_ = pad_options_of(stage);
     } else if (form.kind == StageKind::mix) {
@@ -125,9 +125,7 @@ Program::Program(const Stages& stages, FieldChoice fields, int64_t image_bytes)
       erase_ = erase_options_of(stage);
       erase_key_ = key;
     } else {
-      // Functions of the user's own are told from each other: "map(darker)".
-      StageMeter* const meter = add_meter(
-          calls_function(stage) ? fmt::format("{}({})", name, stage.word("function")) : name);
+      StageMeter* const meter = add_meter(name_with_function(stage));
       tensor_steps_.push_back({make_tensor_step(stage), key, meter});
     }
   }

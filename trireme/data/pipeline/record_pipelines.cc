@@ -19,7 +19,8 @@ std::shared_ptr<const Source> source_of(const std::shared_ptr<const records::Rea
   std::shared_ptr<const Source> source;
   if (plan.packing) {
     source = std::make_shared<PackedSource>(
-        std::make_shared<DocumentSource>(reader, tokens, plan.subset, options.classes),
+        std::make_shared<DocumentSource>(reader, tokens, plan.subset, options.classes,
+                                         options.bad_records),
         plan.packing);
     if (options.wrap) source = options.wrap(std::move(source));
   } else {
@@ -37,7 +38,7 @@ std::shared_ptr<const Source> source_of(const std::shared_ptr<const records::Rea
 PipelineOptions options_of_parts(const RecordParts& parts) {
   const DataOptions& options = parts.options;
   return {.fields = parts.wishes,
-          .bad_records = {.skip = options.on_bad_record == "skip", .most = options.bad_records},
+          .bad_records = {.skip = skips_bad_records(options), .most = options.bad_records},
           .keeps_lengths = parts.keeps_lengths,
           .classes = parts.classes,
           .image_bytes = parts.image_bytes,

@@ -16,7 +16,7 @@
 namespace trireme::data {
 namespace {
 
-constexpr uint64_t kOfRecord = 0x7265636f7264;  // Instead of the seed of a run.
+constexpr uint64_t kOfRecord = 0x7265636f7264;  // It stands for the seed of a run.
 
 // A function may return a view of a field, whose bytes the next record replaces.
 void copy_view_of_record(at::Tensor& tensor, const records::Record& record) {
@@ -35,7 +35,7 @@ class RecordStep {
  public:
   RecordStep(const Stage& stage, bool is_padded)
       : function_(find_decode(stage.word("function"))),
-        name_(fmt::format("decode_record({})", stage.word("function"))),
+        name_(name_with_function(stage)),
         shape_(*decoded_shape({stage})),
         is_padded_(is_padded) {}
 

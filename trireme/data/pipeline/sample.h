@@ -20,7 +20,7 @@ struct CacheLookups {
 struct UsedFields {
   const records::Field *image = nullptr, *tokens = nullptr, *target = nullptr;
   std::vector<const records::Field*> inputs;
-  // Their numbers in the record before, which are mostly those of the next one.
+  // The places of these fields in the last record, which are mostly those of the next one.
   std::vector<size_t> places;
 };
 

@@ -99,6 +99,8 @@ Stages of_samples(const Stages& stages);
 Stages without_cache(const Stages& stages);
 // Whether the stage calls a function of the user's own, its word "function".
 bool calls_function(const Stage& stage);
+// The name of a stage, with that of its function, which tells them from each other: "map(darker)".
+std::string name_with_function(const Stage& stage);
 // The stages of a key as ranks compare them: in their usual form, without the stage cache. Each
 // host may have it at another place.
 std::string text_to_agree(std::string_view key, const std::string& text);

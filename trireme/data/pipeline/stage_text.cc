@@ -334,6 +334,11 @@ bool calls_function(const Stage& stage) {
          stage.form->parameters.end();
 }
 
+std::string name_with_function(const Stage& stage) {
+  const std::string name(stage.form->name);
+  return calls_function(stage) ? fmt::format("{}({})", name, stage.word("function")) : name;
+}
+
 std::string text_to_agree(std::string_view key, const std::string& text) {
   return describe(without_cache(parse_stages(key, text)));
 }

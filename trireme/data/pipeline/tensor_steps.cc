@@ -71,7 +71,7 @@ TensorStep make_tensor_step(const Stage& stage) {
   const std::string_view name = stage.form->name;
   if (calls_function(stage)) {
     const std::string function = stage.word("function");
-    const std::string as_written = fmt::format("{}({})", name, function);
+    const std::string as_written = name_with_function(stage);
     return name == "filter" ? call_filter(as_written, find_filter(function))
                             : call_map(as_written, find_map(function));
   }

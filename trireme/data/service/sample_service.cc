@@ -24,7 +24,6 @@ namespace {
 constexpr Milliseconds kLook{100}, kTry{3000};
 // The longest wait for the server of a host while it says that it opens the data.
 constexpr Milliseconds kLongestOpening{600'000};
-constexpr const char* kNameOfHost = "the data service of this host";
 constexpr int kMostStarts = 3;  // Of the host's server, in one try.
 
 bool same_bytes(const at::Tensor& one, const at::Tensor& other) {
@@ -70,14 +69,11 @@ std::string place_of(const std::string& path) {
 
 std::string places_of_files(const DataOptions& options) {
   std::string places;
-  for (const std::string* const path :
-       {&options.path, &options.test_path, &options.images, &options.labels, &options.test_images,
-        &options.test_labels})
-    places += place_of(*path) + "\n";
+  for (const std::string* const path : paths_of(options)) places += place_of(*path) + "\n";
   return places;
 }
 
-// Those of the data set and of its sources.
+// The places of the files of the data set and of its sources.
 std::string places_of_all_files(const DataOptions& options) {
   std::string places = places_of_files(options);
   if (options.sources.empty()) return places;
@@ -114,28 +110,24 @@ void SampleService::connect() {
 SampleService::~SampleService() { ends_.request_stop(); }
 
 std::unique_ptr<ServerLink> SampleService::make_link(const std::string& address) {
-  const auto prove_as = [this](const std::string& name) {
-    return [this, name](net::RequestClient& client, Deadline deadline) {
-      prove(name, client, deadline);
-    };
-  };
+  const auto prove_it = [this](const std::string& name, net::RequestClient& client,
+                               Deadline deadline) { prove(name, client, deadline); };
   if (address == kServiceOfHost)
     return std::make_unique<ServerLink>(
-        kNameOfHost, [this](Deadline deadline) { return join_host(deadline); },
-        prove_as(kNameOfHost), timeout_);
+        "the data service of this host", [this](Deadline deadline) { return join_host(deadline); },
+        prove_it, timeout_);
   const net::Endpoint server = net::parse_endpoint(address);
   const ServiceHooks hooks = service_hooks();
   if (!hooks.token)
     throw Error(ErrorCode::unsupported, "data", "this programme has no secret of a data service",
                 "training_of() of trireme/run/training.h, which reads it");
   const std::string token = hooks.token();
-  const std::string name = fmt::format("the data service at {}", server.describe());
   return std::make_unique<ServerLink>(
-      name,
+      fmt::format("the data service at {}", server.describe()),
       [server, token, silence = timeout_](Deadline deadline) {
         return connect_to(server, token, deadline, silence);
       },
-      prove_as(name), timeout_);
+      prove_it, timeout_);
 }
 
 // Calls the process that has the name, or takes the name and starts the server.

@@ -45,7 +45,7 @@ class SampleService {
   // part that is padded, the draws have the length of the longest sample.
   std::optional<Example> ask(const PartFacts& part, const Draws& draws,
                              std::vector<size_t>& left_out);
-  // What the servers have done for the samples of a part.
+  // The work of the servers for the samples of a part.
   const WorkForWorker& work_for(const PartFacts& part) const { return work_.at(part.digest); }
 
  private:

@@ -39,7 +39,7 @@ void require_functions(const Stages& stages) {
 Sources served_sources(const Dataset& data, const DataOptions& options) {
   const std::vector<PartFacts> facts = facts_of_parts(data);
   const auto service = std::make_shared<SampleService>(options);
-  const bool skips = options.on_bad_record == "skip";
+  const bool skips = skips_bad_records(options);
   RecordPipelines served =
       record_pipelines(data, [&](const std::string& name, std::shared_ptr<const Source> samples) {
         const auto part = std::ranges::find(facts, name, &PartFacts::name);
@@ -56,7 +56,7 @@ Sources served_mixture(const Dataset& data, Sources samples) {
   const auto service = std::make_shared<SampleService>(parts.options);
   const bool skips = std::ranges::any_of(parts.sets, [](const Dataset& set) {
     const auto* const records = std::any_cast<RecordParts>(&set.samples);
-    return records && records->options.on_bad_record == "skip";
+    return records && skips_bad_records(records->options);
   });
   for (const PartFacts& part : facts) {
     std::shared_ptr<const Source>& source = part.name == "train" ? samples.train : samples.test;
@@ -91,9 +91,10 @@ std::vector<ServedPart> parts_to_serve(const Dataset& data) {
     return mixture_to_serve(data, *mixture);
   const auto* const records = std::any_cast<RecordParts>(&data.samples);
   if (!records)
-    throw Error(ErrorCode::unsupported, "data",
-                "a data service makes samples of records only, and this data set has none",
-                "data.name: a format of docs/input.md");
+    throw Error(
+        ErrorCode::unsupported, "data",
+        "a data service makes samples of records and of mixtures only, and this data set has none",
+        "data.name: a format of docs/input.md");
   require_functions(records->train_stages);
   require_functions(records->test_stages);
   std::vector<PartFacts> facts = facts_of_parts(data);

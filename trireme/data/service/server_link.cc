@@ -27,7 +27,7 @@ ServerLink::ServerLink(std::string name, Connect connect, Prove prove, Milliseco
 
 void ServerLink::open(Milliseconds patience) {
   OpenServer opened = connect_(Deadline::after(patience));
-  prove_(*opened.client, Deadline::after(patience));
+  prove_(name_, *opened.client, Deadline::after(patience));
   const std::lock_guard lock(mutex_);
   std::swap(server_, opened);
   not_before_ = {};

@@ -22,8 +22,9 @@ struct OpenServer {
 class ServerLink {
  public:
   using Connect = std::function<OpenServer(Deadline)>;
-  // Called with a new channel before it is used. Throws Error if its server is not to be used.
-  using Prove = std::function<void(net::RequestClient&, Deadline)>;
+  // Called with the name of the server and a new channel before that is used. Throws Error if the
+  // server is not to be used.
+  using Prove = std::function<void(const std::string& name, net::RequestClient&, Deadline)>;
   // `name` stands in messages: "the data service at 10.0.0.1:29600".
   ServerLink(std::string name, Connect connect, Prove prove, Milliseconds timeout);
 

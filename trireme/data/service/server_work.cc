@@ -37,9 +37,7 @@ void add_stages(const std::vector<StageUse>& more, std::vector<StageUse>& all) {
     const auto same = std::find_if(from, more.end(),
                                    [&](const StageUse& each) { return each.name == stage.name; });
     if (same == more.end()) continue;
-    stage.seconds += same->seconds;
-    stage.samples += same->samples;
-    stage.bytes += same->bytes;
+    stage.add(*same);
     from = std::next(same);
   }
 }
@@ -68,18 +66,21 @@ ServerWork server_work_of(const Json& json) {
   return work;
 }
 
+Json to_json(const StageUse& stage) {
+  const double per_sample =
+      stage.samples > 0 ? stage.seconds * 1e3 / static_cast<double>(stage.samples) : 0;
+  Json json{{"name", stage.name},
+            {"samples", stage.samples},
+            {"seconds", stage.seconds},
+            {"ms_per_sample", per_sample},
+            {"bytes", stage.bytes}};
+  if (stage.in_service) json["in"] = "service";
+  return json;
+}
+
 Json to_json(const std::vector<StageUse>& stages) {
   Json all = Json::array();
-  for (const StageUse& stage : stages) {
-    all.push_back(
-        {{"name", stage.name},
-         {"samples", stage.samples},
-         {"seconds", stage.seconds},
-         {"bytes", stage.bytes},
-         {"ms_per_sample",
-          stage.samples > 0 ? stage.seconds * 1e3 / static_cast<double>(stage.samples) : 0.0}});
-    if (stage.in_service) all.back()["in"] = "service";
-  }
+  for (const StageUse& stage : stages) all.push_back(to_json(stage));
   return all;
 }
 

@@ -12,20 +12,22 @@ namespace trireme::data {
 
 // The work for one part of the data.
 struct ServerWork {
-  uint64_t start =
-      0;            // A number of this start of the server; with another one, counts begin anew.
-  int threads = 0;  // Those of the server.
+  // A number of this start of the server. With another one, counts begin anew.
+  uint64_t start = 0;
+  int threads = 0;     // The server's threads.
   int64_t served = 0;  // The samples of the part that it has sent to all its clients.
   std::vector<StageUse> stages;
 };
 Json to_json(const ServerWork& work);
 // Throws std::exception for a text that is none of these.
 ServerWork server_work_of(const Json& json);
-// [{"name": "decode", "samples": ..., "seconds": ..., "bytes": ..., "ms_per_sample": ...}, ...]
+// {"name": "decode", "samples": ..., "seconds": ..., "ms_per_sample": ..., "bytes": ...}
+Json to_json(const StageUse& stage);
+// A list of these.
 Json to_json(const std::vector<StageUse>& stages);
 
-// What servers have done for a worker: of the work of each server, that part which the worker's
-// samples are of all that the server sent meanwhile. Any thread.
+// The work of servers for a worker: of each server's work, the part that this worker's samples are
+// of all that it sent meanwhile. Any thread.
 class WorkForWorker {
  public:
   // A reply of `server`. The first one of a server, or of a new start of it, is where counting

@@ -76,10 +76,8 @@ class ArrowReader : public Reader {
     record.keeper = number_;
   }
 
-  // The records of two files are worth announcing.
   int64_t reads_ahead() const override {
-    if (!set_.fetches_ahead()) return 0;
-    return 2 * (size() / static_cast<int64_t>(set_.shards().count()) + 1);
+    return set_.fetches_ahead() ? set_.shards().reads_ahead(size()) : 0;
   }
   void announce(std::span<const int64_t> indices) const override {
     if (set_.fetches_ahead()) set_.shards().announce(files_of_records(indices));
@@ -110,6 +108,8 @@ class ArrowReader : public Reader {
   }
 
  private:
+  using SharedGroup = std::shared_ptr<const ArrowGroup>;
+
   std::vector<size_t> files_of_records(std::span<const int64_t> indices) const {
     std::vector<size_t> files;
     for (const int64_t index : indices) {
@@ -118,8 +118,6 @@ class ArrowReader : public Reader {
     }
     return files;
   }
-
-  using SharedGroup = std::shared_ptr<const ArrowGroup>;
 
   std::string place_in(const ArrowGroupPlace& place, int64_t index) const {
     return fmt::format("{}, row {} ({})", set_.path(place.file),
@@ -187,7 +185,7 @@ class ArrowReader : public Reader {
   size_t dimensions_ = 0;          // The most that a record's fields have together.
   bool has_lists_ = false, has_texts_ = false;
   std::vector<int64_t> labels_;
-  int64_t stated_bytes_ = 0;                        // Those of all groups.
+  int64_t stated_bytes_ = 0;  // The bytes of all groups, as files state them.
   mutable BlockCache<int64_t, ArrowGroup> groups_;  // By their first records.
 };
 

@@ -286,11 +286,13 @@ std::string ArrowSet::name_of(const ArrowGroupPlace& place) const {
 std::vector<int64_t> ArrowSet::labels(const OpenOptions& options) const {
   if (choice_.label.empty()) return {};
   std::vector<int64_t> labels;
-  if (footers_)
+  if (footers_) {
     labels = kept_labels(options, shards_, identities_, choice_.label,
                          [this](size_t file) { return labels_of(file); });
-  for (size_t file = 0; file < files_.size() && !footers_; ++file)
-    std::ranges::copy(labels_of(file), std::back_inserter(labels));
+  } else {
+    for (size_t file = 0; file < files_.size(); ++file)
+      std::ranges::copy(labels_of(file), std::back_inserter(labels));
+  }
   if (std::cmp_not_equal(labels.size(), groups_.empty() ? 0 : groups_.back().end))
     throw Error(ErrorCode::corrupt, "data",
                 fmt::format("the index of the column '{}' of {} has {} labels for {} rows",

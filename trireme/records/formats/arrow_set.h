@@ -127,7 +127,7 @@ class ArrowSet {
   ArrowFormat kind_;
   int64_t memory_bytes_;
   std::shared_ptr<Shards> shards_;
-  std::shared_ptr<const Index> footers_;  // Those of Parquet files on a server, otherwise null.
+  std::shared_ptr<const Index> footers_;  // The index of Parquet files on a server, or null.
   std::vector<FileIdentity> identities_;
   std::vector<File> files_;
   std::vector<FieldSpec> fields_;

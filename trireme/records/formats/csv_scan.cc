@@ -95,12 +95,8 @@ void CsvScan::finish(IndexContent& content) const {
       content.facts[kNumbersFact][column.name] = static_cast<int>(column.type_of_numbers());
     }
     const bool has_numbers = column.type() != CellType::text || column.is_doubtful();
-    if (has_numbers && column.are_integers) {
-      if (column.least >= 0)
-        content.largest[column.name] = column.largest;
-      else
-        content.least[column.name] = column.least;
-    }
+    if (has_numbers && column.are_integers)
+      content.add_range(column.name, column.least, column.largest);
     if (has_numbers && column.first_missing)
       content.facts[kMissingFact][column.name] = {column.first_missing->file,
                                                   column.first_missing->extra};
@@ -143,10 +139,10 @@ std::string_view CsvScan::whole_row(Scanner& scanner, uint64_t at, std::string_v
     is_open = !has_odd_quotes(more);
     bytes += more.size();
     if (bytes > most)
-      throw BadRow{
-          Damage(fmt::format("a quote is not closed within the {} of memory for a record",
-                             format_bytes(static_cast<int64_t>(most))),
-                 "a second quote at the end of the cell, or " + scanner.remedy_of_memory())};
+      throw BadRow{Damage(
+          fmt::format("a quote is not closed within the {} of memory for a record",
+                      format_bytes(static_cast<int64_t>(most))),
+          "a second quote at the end of the cell, or " + scanner.limits().remedy_of_memory)};
   }
   const auto all = scanner.at(at, bytes);
   return {reinterpret_cast<const char*>(all.data()), all.size()};

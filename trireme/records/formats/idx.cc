@@ -238,7 +238,7 @@ IdxPaths paths_of_idx(const OpenOptions& options) {
   return paths;
 }
 
-// Without braces in it.
+// The address of the one file that `labels` names, without braces.
 std::string address_of_labels(const fs::path& labels, const OpenOptions& options) {
   const DataFiles files = find_remote_files(labels.string(), options.download);
   if (files.names.size() == 1) return files.remote->address(0);

@@ -48,11 +48,7 @@ void ImageFilesReader::read(int64_t index, Record& record) const {
                  throw Damage(fmt::format("the file has {} bytes, but had {} when it was indexed",
                                           file.size(), entry.bytes),
                               "trireme data index, if the change was meant");
-               if (file.size() > static_cast<uint64_t>(limits_.memory_bytes))
-                 throw Damage(
-                     fmt::format("it has {} bytes, more than the {} of memory for a record",
-                                 file.size(), limits_.memory_bytes),
-                     limits_.remedy_of_memory, ErrorCode::invalid_argument);
+               limits_.require_memory(file.size());
                const auto room = record.room(sizeof entry.label + file.size());
                std::memcpy(room.data(), &entry.label, sizeof entry.label);
                file.read(0, room.subspan(sizeof entry.label));

@@ -75,6 +75,11 @@ inline IndexedFiles index_files(const OpenOptions& options, std::string_view for
   return {std::move(shards), std::move(index)};
 }
 
+// The options of an index that has the lengths of a list, and of one without.
+inline Json options_of_lengths(const OpenOptions& options) {
+  return options.length_of.empty() ? Json::object() : Json{{kLengthOf, options.length_of}};
+}
+
 inline std::shared_ptr<Shards> shards_of(const OpenOptions& options, std::string_view format) {
   return std::make_shared<Shards>(files_of(options, find_format(format).ends),
                                   options.unpack_limits(), options.memory_of_blocks());

@@ -72,13 +72,9 @@ class JsonScan {
                                                   seen_[i] >= whole / 2)
         content.doubtful[member.name] = missing_[i];
     add_lacking(whole, content);
-    for (size_t i = 0; i < members_.size(); ++i) {
-      if (!members_[i].is_everywhere || members_[i].type != CellType::integer) continue;
-      if (ranges_[i].least >= 0)
-        content.largest[members_[i].name] = ranges_[i].largest;
-      else
-        content.least[members_[i].name] = ranges_[i].least;
-    }
+    for (size_t i = 0; i < members_.size(); ++i)
+      if (members_[i].is_everywhere && members_[i].type == CellType::integer)
+        content.add_range(members_[i].name, ranges_[i].least, ranges_[i].largest);
   }
 
  private:

@@ -43,7 +43,8 @@ void check_lmdb_file(const DataFile& file, bool is_remote) {
   if (magic != 0xbeefc0de) throw Damage("it is no LMDB file: its magic number is wrong");
 }
 
-// Where this process has mapped the first byte of the file whose bytes are at `address`.
+// The place at which this process has mapped the first byte of the file whose bytes are at
+// `address`.
 const std::byte* begin_of_map(const void* address) {
   const auto wanted = reinterpret_cast<uintptr_t>(address);
   std::ifstream maps("/proc/self/maps");
@@ -184,9 +185,10 @@ class LmdbReader : public Reader {
       : path_(std::move(path)),
         file_(std::move(file)),
         index_(std::move(index)),
-        heads_(file_->bytes(), index_->facts().value(kPageBytes, uint64_t{0})),
         limits_(std::move(limits)),
         stamp_(file_->file().mtime_ns()) {
+    const LmdbHeads heads(file_->bytes(), index_->facts().value(kPageBytes, uint64_t{0}));
+    file_->check_also([heads] { heads.check(); });
     fields_ = seen_fields(*this, LmdbReader::size(), SeenIn::any);
   }
   int64_t size() const override { return static_cast<int64_t>(index_->entries().size()); }
@@ -204,15 +206,10 @@ class LmdbReader : public Reader {
                [&] {
                  const Entry entry = index_->entry(index);
                  file_->check();
-                 heads_.check();
                  const auto key = part_of(std::as_bytes(std::span(index_->names())),
                                           static_cast<uint64_t>(entry.length), entry.extra);
                  const auto value = part_of(file_->bytes(), entry.offset, entry.bytes);
-                 if (value.size() > static_cast<uint64_t>(limits_.memory_bytes))
-                   throw Damage(
-                       fmt::format("the value has {} bytes, more than the memory for a record",
-                                   value.size()),
-                       limits_.remedy_of_memory, ErrorCode::invalid_argument);
+                 limits_.require_memory(value.size());
                  record.fields.push_back({.name = "key", .bytes = key, .encoded = true});
                  record.fields.push_back({.name = "value", .bytes = value, .encoded = true});
                  if (begins_as_image(value))
@@ -235,7 +232,6 @@ class LmdbReader : public Reader {
   std::string path_;
   std::unique_ptr<MappedFile> file_;
   std::shared_ptr<const Index> index_;
-  LmdbHeads heads_;
   std::vector<FieldSpec> fields_;
   UnpackLimits limits_;
   int64_t stamp_;

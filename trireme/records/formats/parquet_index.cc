@@ -26,6 +26,12 @@ uint64_t end_to_keep(const DataFile& file, int64_t memory_bytes) {
   return std::min(file.size(), std::max(kKeptEnd, footer > most ? 0 : footer + kLastBytes));
 }
 
+// The bytes are an entry of the file.
+void keep_bytes(uint32_t file, std::string_view bytes, IndexContent& content) {
+  content.add({.offset = content.names.size(), .bytes = bytes.size(), .file = file});
+  content.names += bytes;
+}
+
 void keep_footer(uint32_t number, const Shards& files, IndexContent& content) {
   const auto file = files.open(number);
   if (file->size() < kMagicBytes + kLastBytes)
@@ -35,8 +41,7 @@ void keep_footer(uint32_t number, const Shards& files, IndexContent& content) {
   const auto bytes = std::as_writable_bytes(std::span(kept));
   file->read(0, bytes.first(kMagicBytes));
   file->read(file->size() - end, bytes.subspan(kMagicBytes));
-  content.add({.offset = content.names.size(), .bytes = kept.size(), .file = number});
-  content.names += kept;
+  keep_bytes(number, kept, content);
 }
 
 Damage wrong_index() {
@@ -76,9 +81,9 @@ std::vector<int64_t> kept_labels(const OpenOptions& options, const std::shared_p
                                  const std::string& column, const ReadLabels& read) {
   const auto keep = [&](uint32_t file, const Shards&, IndexContent& content) {
     const std::vector<int64_t> labels = read(file);
-    const auto bytes = std::as_bytes(std::span(labels));
-    content.add({.offset = content.names.size(), .bytes = bytes.size(), .file = file});
-    content.names.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    keep_bytes(file,
+               {reinterpret_cast<const char*>(labels.data()), labels.size() * sizeof(int64_t)},
+               content);
   };
   const auto open = [&](const OpenOptions& wish) {
     const Json about{{"kept", "labels"}, {"column", column}};

@@ -1,5 +1,5 @@
-// What is kept of Parquet files on a server, so that a run needs no file before it reads rows of
-// it: the parts of the files that name row groups and columns, and the column of the labels.
+// The parts of Parquet files on a server that an index keeps, so that a run needs no file before
+// it reads rows of it: those that name row groups and columns, and the column of the labels.
 #pragma once
 #include <trireme/records/open.h>
 #include <trireme/records/shards.h>

@@ -148,31 +148,40 @@ void check_types(const Feature& feature) {
   });
 }
 
+// The message of a record, whose checksums are compared. Throws Damage.
+std::span<const std::byte> message_of(std::span<const std::byte> whole) {
+  const auto message = whole.subspan(kHeadBytes, whole.size() - kHeadBytes - kCrcBytes);
+  if (!has_right_length(whole.first(kHeadBytes)) ||
+      little_endian_at<uint64_t>(whole, 0) != message.size())
+    throw Damage("its length is damaged (wrong CRC-32C)");
+  if (masked_crc(crc32c(message)) != little_endian_at<uint32_t>(whole, whole.size() - kCrcBytes))
+    throw Damage("its bytes are damaged (wrong CRC-32C)");
+  return message;
+}
+
 class TfRecordReader : public IndexedReader {
  public:
-  explicit TfRecordReader(IndexedFiles files)
-      : IndexedReader(std::move(files.shards), std::move(files.index), {}) {
+  TfRecordReader(IndexedFiles files, std::string measured)
+      : IndexedReader(std::move(files.shards), std::move(files.index), {}),
+        measured_(std::move(measured)) {
     // The records of the first file are at hand also if the files are on a server.
     const auto entries = index().entries();
     const int64_t first = std::min(first_whole(*this), size() - 1);
     const auto end = std::ranges::upper_bound(entries, entries[static_cast<size_t>(first)].file,
                                               {}, &Entry::file);
     specs_ = seen_fields(*this, end - entries.begin(), SeenIn::all);
+    // The records that were looked at may have one length by chance.
+    for (FieldSpec& spec : specs_)
+      if (spec.name == measured_) spec.shape.reset();
   }
   const std::vector<FieldSpec>& fields() const override { return specs_; }
+  std::string_view measured_field() const override { return measured_; }
 
  protected:
   void read_entry(const Entry& entry, Record& record) const override {
     if (entry.bytes < kHeadBytes + kCrcBytes)
       throw Damage("the index has too few bytes for it", "trireme data index");
-    const auto whole = shards().read(entry.file, entry.offset, entry.bytes, record);
-    const auto message = whole.subspan(kHeadBytes, entry.bytes - kHeadBytes - kCrcBytes);
-    if (!has_right_length(whole.first(kHeadBytes)) ||
-        little_endian_at<uint64_t>(whole, 0) != message.size())
-      throw Damage("its length is damaged (wrong CRC-32C)");
-    if (masked_crc(crc32c(message)) != little_endian_at<uint32_t>(whole, entry.bytes - kCrcBytes))
-      throw Damage("its bytes are damaged (wrong CRC-32C)");
-    fill(message, record);
+    fill(message_of(shards().read(entry.file, entry.offset, entry.bytes, record)), record);
   }
 
  private:
@@ -243,11 +252,12 @@ class TfRecordReader : public IndexedReader {
   }
 
   static constexpr size_t kNumberDigits = 8;
+  const std::string measured_;
   std::vector<FieldSpec> specs_;
 };
 
 // The bytes of the record at `at`, with its head and checksums. Throws Damage.
-uint64_t bytes_of_record(Scanner& scanner, uint64_t at, int64_t most) {
+uint64_t bytes_of_record(Scanner& scanner, uint64_t at) {
   if (scanner.size() - at < kHeadBytes) throw Damage("it is cut");
   const auto head = scanner.at(at, kHeadBytes);
   if (!has_right_length(head)) throw Damage("it has a damaged length (wrong CRC-32C)");
@@ -255,28 +265,52 @@ uint64_t bytes_of_record(Scanner& scanner, uint64_t at, int64_t most) {
   const uint64_t left = scanner.size() - at - kHeadBytes;
   if (left < kCrcBytes || bytes > left - kCrcBytes)
     throw Damage(fmt::format("it has {} bytes, but the file ends before", bytes));
-  if (bytes > static_cast<uint64_t>(most))
-    throw Damage(
-        fmt::format("it has {} bytes, more than the {} of memory for a record", bytes, most),
-        scanner.remedy_of_memory(), ErrorCode::invalid_argument);
+  scanner.limits().require_memory(bytes);
   return kHeadBytes + bytes + kCrcBytes;
 }
 
+// The number of values that a record has in the list of that name. Throws Damage.
+int64_t length_in(std::span<const std::byte> whole, std::string_view name) {
+  thread_local Features features;
+  const auto found = std::span(features).first(parse_example(message_of(whole), features));
+  const auto list = std::ranges::find(found, name, &Feature::name);
+  if (list == found.end() || list->kind == ListKind::none)
+    throw Damage(fmt::format("it has no feature '{}'", name), "examples that have it");
+  if (list->kind == ListKind::bytes)
+    throw Damage(fmt::format("its feature '{}' is a text or a file, and no list of numbers", name),
+                 "a feature of numbers", ErrorCode::invalid_argument);
+  check_types(*list);
+  return static_cast<int64_t>(list->count);
+}
+
 // Behind a record whose length is not known, no other one can be found.
-void scan_tfrecord(uint32_t file, const Shards& shards, IndexContent& content) {
+void scan_tfrecord(uint32_t file, const Shards& shards, IndexContent& content,
+                   std::string_view length_of) {
   Scanner scanner = shards.scanner(file);
   for (uint64_t at = 0, number = 0; at < scanner.size(); ++number) {
+    const auto place = [&] { return fmt::format("record {} at byte {}", number, at); };
+    const auto require_corrupt = [&](const Damage& damage) {
+      if (damage.code != ErrorCode::corrupt)
+        throw Damage(fmt::format("{}: {}", place(), damage.what), damage.remedy, damage.code);
+    };
+    const auto place_with_file = [&] {
+      return fmt::format("{}, {}", shards.path(file).string(), place());
+    };
     Entry entry{.offset = at, .file = file};
     try {
-      entry.bytes = bytes_of_record(scanner, at, shards.memory_bytes());
+      entry.bytes = bytes_of_record(scanner, at);
     } catch (const Damage& damage) {
-      const std::string place = fmt::format("record {} at byte {}", number, at);
-      if (damage.code != ErrorCode::corrupt)
-        throw Damage(fmt::format("{}: {}", place, damage.what), damage.remedy, damage.code);
-      return content.add_damaged(entry, fmt::format("{}, {}", shards.path(file).string(), place),
-                                 damage);
+      require_corrupt(damage);
+      return content.add_damaged(entry, place_with_file(), damage);
     }
     content.add(entry);
+    try {
+      if (!length_of.empty())
+        content.entries.back().length = length_in(scanner.at(at, entry.bytes), length_of);
+    } catch (const Damage& damage) {
+      require_corrupt(damage);
+      content.damage_last(place_with_file(), damage);
+    }
     at += entry.bytes;
   }
 }
@@ -297,8 +331,12 @@ SharedReader open_tfrecord(const OpenOptions& options) {
                  if (has_right_length(head)) shards->set_plain(file);
                });
   }
+  const auto scan = [&](uint32_t file, const Shards& of_files, IndexContent& content) {
+    scan_tfrecord(file, of_files, content, options.length_of);
+  };
   return std::make_shared<TfRecordReader>(
-      index_files(options, "tfrecord", std::move(shards), Json::object(), scan_tfrecord));
+      index_files(options, "tfrecord", std::move(shards), options_of_lengths(options), scan),
+      options.length_of);
 }
 
 }  // namespace trireme::records

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <trireme/base/text.h>
 #include <trireme/records/formats.h>
+#include <trireme/records/remote/address.h>
 #include <algorithm>
 #include <array>
 #include <cctype>
@@ -95,10 +96,12 @@ struct TarRange {
 class WebDatasetReader : public IndexedReader {
  public:
   WebDatasetReader(IndexedFiles files, std::vector<FieldSpec> specs,
-                   std::vector<std::string> needed)
+                   std::vector<std::string> needed, std::string measured)
       : IndexedReader(std::move(files.shards), std::move(files.index), std::move(specs)),
         extensions_(index().facts().at("extensions").get<std::vector<std::string>>()),
-        needed_(std::move(needed)) {}
+        needed_(std::move(needed)),
+        measured_(std::move(measured)) {}
+  std::string_view measured_field() const override { return measured_; }
 
  protected:
   void read_entry(const Entry& entry, Record& record) const override {
@@ -162,6 +165,7 @@ class WebDatasetReader : public IndexedReader {
 
   std::vector<std::string> extensions_;
   std::vector<std::string> needed_;  // Those without which a record is damaged.
+  const std::string measured_;
 };
 
 // The extensions that whole records have.
@@ -188,6 +192,7 @@ class SeenExtensions {
     return !is_everywhere(seen) && seen.count >= records_ / 2 && !seen.first_without.empty();
   }
   const std::map<std::string, Seen>& all() const { return seen_; }
+  bool has(const std::string& extension) const { return seen_.contains(extension); }
 
  private:
   std::map<std::string, Seen> seen_;
@@ -198,12 +203,15 @@ class SeenExtensions {
 // Finds the records of one tar file.
 class TarScan {
  public:
-  TarScan(uint32_t file, const Shards& shards, IndexContent& content, SeenExtensions& seen)
+  // `measured` is the member whose length the records have; empty: none.
+  TarScan(uint32_t file, const Shards& shards, IndexContent& content, SeenExtensions& seen,
+          std::string_view measured)
       : file_(file),
         shards_(shards),
         memory_bytes_(static_cast<uint64_t>(shards.memory_bytes())),
         content_(content),
-        seen_(seen) {}
+        seen_(seen),
+        measured_(measured) {}
 
   void run(Scanner scanner) {
     TarWalk walk;
@@ -231,6 +239,10 @@ class TarScan {
   }
   void end_record() {
     if (in_record_.empty()) return;
+    check_member([&] {
+      if (!measured_.empty() && !is_damaged_ && content_.entries.back().length < 0)
+        throw Damage(no_member(measured_), "a member for it");
+    });
     if (!is_damaged_)
       seen_.add_record(in_record_, [&] {
         return fmt::format("{}: record {}", shards_.files().names[file_], number_);
@@ -278,7 +290,9 @@ class TarScan {
         throw Damage(fmt::format("member '{}' at byte {} is there twice in its record", name,
                                  member.begin));
       if (small == "cls") entry.label = parse_class(scanner.at(member.data, member.bytes), name);
-      if (is_array_name(small)) check_array(scanner, member, name);
+      if (!is_array_name(small)) return;
+      const NpyHeader header = header_of(scanner, member, name);
+      if (small == measured_) entry.length = length_of(header, member, name);
     });
     if (entry.bytes > memory_bytes_)
       throw Damage(
@@ -288,10 +302,18 @@ class TarScan {
           shards_.limits().remedy_of_memory, ErrorCode::invalid_argument);
   }
 
-  static void check_array(Scanner& scanner, const TarHeader& member, const std::string& name) {
+  static int64_t length_of(const NpyHeader& header, const TarHeader& member,
+                           const std::string& name) {
+    if (header.shape.size() == 1) return header.shape[0];
+    throw Damage(fmt::format("member '{}' at byte {} has {} dimensions, and no length", name,
+                             member.begin, header.shape.size()),
+                 "arrays of one dimension", ErrorCode::invalid_argument);
+  }
+
+  static NpyHeader header_of(Scanner& scanner, const TarHeader& member, const std::string& name) {
     try {
-      parse_npy_header(scanner.at(member.data, std::min<uint64_t>(member.bytes, 64 << 10)),
-                       member.bytes);
+      return parse_npy_header(scanner.at(member.data, std::min<uint64_t>(member.bytes, 64 << 10)),
+                              member.bytes);
     } catch (Damage& damage) {
       damage.what = fmt::format("member '{}' at byte {}: {}", name, member.begin, damage.what);
       throw;
@@ -303,6 +325,7 @@ class TarScan {
   uint64_t memory_bytes_;
   IndexContent& content_;
   SeenExtensions& seen_;
+  std::string_view measured_;
   // The record in hand: its number in the file, its key and the extensions of its members.
   uint64_t number_ = 0;
   std::string key_;
@@ -351,15 +374,28 @@ std::vector<std::string> needed_members(const OpenOptions& options, const Json& 
 SharedReader open_webdataset(const OpenOptions& options) {
   SeenExtensions seen;
   const auto scan = [&](uint32_t file, const Shards& shards, IndexContent& content) {
-    TarScan(file, shards, content, seen).run(shards.scanner(file));
+    TarScan(file, shards, content, seen, options.length_of).run(shards.scanner(file));
   };
-  IndexedFiles files =
-      index_files(options, "webdataset", shards_of(options, "webdataset"), Json::object(), scan,
-                  [&](IndexContent& content) { finish_tar(seen, content); });
+  if (const std::string& name = options.length_of; !name.empty() && !is_array_name(name))
+    throw Error(ErrorCode::invalid_argument, "data",
+                fmt::format("{} is '{}', and only arrays have a length",
+                            options.name_of("length_of"), name),
+                "a member .npy");
+  const auto finish = [&](IndexContent& content) {
+    finish_tar(seen, content);
+    if (const std::string& name = options.length_of; !name.empty() && !seen.has(name))
+      throw Error(ErrorCode::invalid_argument, "data",
+                  fmt::format("'{}': no record that is whole has a member '.{}'",
+                              shown_path(options.path), name),
+                  "a member .npy that the records have");
+  };
+  IndexedFiles files = index_files(options, "webdataset", shards_of(options, "webdataset"),
+                                   options_of_lengths(options), scan, finish);
   const Json& facts = files.index->facts();
   std::vector<std::string> needed = needed_members(options, facts);
   auto specs = specs_of_tar(facts, needed);
-  return std::make_shared<WebDatasetReader>(std::move(files), std::move(specs), std::move(needed));
+  return std::make_shared<WebDatasetReader>(std::move(files), std::move(specs), std::move(needed),
+                                            options.length_of);
 }
 
 }  // namespace trireme::records

@@ -112,8 +112,7 @@ struct RemoteFiles::Impl {
     if (!std::exchange(is_unreachable, true) && files.size() > 1)
       log_warning(
           "the server cannot be reached, so it is not asked for changes of the other files of "
-          "this "
-          "data set");
+          "this data set");
     return true;
   }
 
