@@ -330,6 +330,44 @@ TEST_F(PytorchFile, RefusesToChangeWhatIsNotOfTheFile) {
                 HasSubstr("as the method " + name));
 }
 
+// A pickle may recall its values, which must cost no more than a look at them.
+TEST_F(PytorchFile, ValuesThatAreUsedTooOftenAreRefused) {
+  std::string items = "(";
+  items.append(2000, 'N');
+  const std::string start =
+      "\x80\x02"
+      "cbuiltins\nlist\nq\1" +
+      items + "lq\2\x85q\3";
+  for (const std::string& use : {std::string("h\1h\3R0"),
+                                 std::string("}h\2"
+                                             "b0"),
+                                 std::string("h\2Q0")}) {
+    std::string pickle = start;
+    for (int i = 0; i < 2000; ++i) pickle += use;
+    const std::string whole = pickle + ".";
+    EXPECT_TRUE(fails_with(ErrorCode::corrupt, {"it uses the same values too often"},
+                           [&] { read_pickle(std::as_bytes(std::span(whole)), "x"); }));
+  }
+  for (const std::string name : {"numpy.dtype", "functools.partial"})
+    EXPECT_TRUE(fails_with(ErrorCode::corrupt, {"attributes to a plain value"}, [&] {
+      write_beside(text(name) + "(NNNNNtb");
+      read_pytorch(path_);
+    }));
+  const std::string pairs =
+      "(}" + text("defaults") + "K\1sctorch.nn.modules.linear\nIdentity\n)\x81K\2s}t";
+  EXPECT_THAT(refusal("ctorch.optim.optimizer\nOptimizer\n)\x81" + pairs + "b"),
+              HasSubstr("torch.optim.optimizer.Optimizer"));
+}
+
+TEST_F(PytorchFile, RefusesATensorThatIsLargerThanAnyMemory) {
+  // 2^61 + 1 elements of a stride of 0 would be 8 bytes, modulo 2^64.
+  for (const std::string& shape : {"\x8a\x08\x01" + std::string(6, '\0') + "\x20\x85",
+                                   "\x8a\x08" + std::string(7, '\0') + "\x20\x85"}) {
+    write(dict("w", tensor(0, shape, std::string("K\0\x85", 3))));
+    EXPECT_TRUE(fails_with(ErrorCode::corrupt, {"model.pt"}, [&] { read_pytorch(path_); }));
+  }
+}
+
 // Bytes of a file must not become pointers, or values outside of their memory.
 TEST_F(PytorchFile, RefusesArraysOfOtherMemory) {
   EXPECT_THAT(refusal("cnumpy\nndarray\n(K\x01\x85tR"), HasSubstr("calls numpy.ndarray,"));

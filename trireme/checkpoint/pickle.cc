@@ -51,6 +51,13 @@ class Machine {
     return &pickle_.nodes.back();
   }
 
+  // Each value takes a byte of the file, so only values that it recalls are looked at more often.
+  void spend(size_t values) const {
+    constexpr uint64_t kOften = 16, kAlways = 1024;
+    if ((spent_ += values) > kOften * bytes_.size() + kAlways)
+      fail("it uses the same values too often");
+  }
+
   std::span<const std::byte> take(uint64_t count) {
     if (count > bytes_.size() - at_) fail("it ends");
     at_ += count;
@@ -208,20 +215,28 @@ class Machine {
           refuse(fmt::format("sets {} of an object", key->text));
       }
   }
-  // The same for a layer, whose parts are found by names that a file chooses.
+  // An optimizer calls methods of its `state`, `defaults` and `param_groups`. A layer in their
+  // place would find its parts by those names, so they must be dicts and lists.
   void refuse_states_of_optimizers() const {
     for (const PickleNode& node : pickle_.nodes)
       if (node.kind == Kind::object && node.text.starts_with("torch.optim.") && node.state)
-        for (const auto& [key, value] : node.state->entries) {
-          const bool is_asked = key->text == "state" || key->text == "defaults" ||
-                                key->text == "param_groups" || key->kind == Kind::object;
-          const bool fits =
-              is_container(value) &&
-              (key->text != "param_groups" || std::ranges::all_of(value->items, is_container));
-          if (is_asked && !fits)
-            refuse(fmt::format("gives {} other {} than dicts and lists", node.text,
-                               key->kind == Kind::text ? key->text : "values"));
-        }
+        refuse_state_of_optimizer(node);
+  }
+  void refuse_state_of_optimizer(const PickleNode& optimizer) const {
+    const auto refuse_other = [&](std::string_view what) {
+      refuse(fmt::format("gives {} other {} than dicts and lists", optimizer.text, what));
+    };
+    const PickleNode& state = *optimizer.state;
+    if (state.kind != Kind::dict && state.kind != Kind::none) refuse_other("attributes");
+    spend(state.entries.size());
+    for (const auto& [key, value] : state.entries) {
+      if (key->kind == Kind::object) refuse_other("names");
+      const bool has_groups = key->text == "param_groups";
+      if (has_groups) spend(value->items.size());
+      if (!has_groups && key->text != "state" && key->text != "defaults") continue;
+      if (!is_container(value) || (has_groups && !std::ranges::all_of(value->items, is_container)))
+        refuse_other(key->text);
+    }
   }
   static bool is_container(const PickleNode* node) {
     return node->kind == Kind::dict || node->kind == Kind::list ||
@@ -270,6 +285,7 @@ class Machine {
         refuse_after_names(fmt::format("calls {} by {}, which rebuilds only tensors",
                                        arguments[0]->text, kRebuildFromType));
       }
+      spend(arguments[2]->items.size());
       refuse_objects(*arguments[0], arguments[2]->items);
     } else if (callable.text == kPartial) {
       if (arguments.empty() || arguments[0]->kind != Kind::global)
@@ -288,6 +304,7 @@ class Machine {
     if (arguments->kind != Kind::list || callable->kind != Kind::global)
       fail("it constructs a value that is not a class");
     if (names_function_of_torch(*callable, arguments->items)) return;
+    spend(arguments->items.size());
     refuse_code(*callable,
                 makes_object || (arguments->items.empty() && holds(is_class_of_state, *callable)));
     refuse_calls(*callable, arguments->items);
@@ -305,8 +322,7 @@ class Machine {
   bool names_function_of_torch(const PickleNode& callable,
                                const std::vector<PickleValue>& arguments) {
     const bool is_name =
-        (callable.text == "builtins.getattr" || callable.text == "__builtin__.getattr") &&
-        arguments.size() == 2 && arguments[0]->kind == Kind::global &&
+        is_getattr(callable) && arguments.size() == 2 && arguments[0]->kind == Kind::global &&
         arguments[0]->text == kFunctionsOfTorch && arguments[1]->kind == Kind::text &&
         is_function_of_torch(arguments[1]->text);
     if (is_name) push_global("torch.nn.functional", arguments[1]->text);
@@ -317,6 +333,7 @@ class Machine {
     const std::string_view text = object.text;
     const std::string_view name = text.substr(text.rfind('.') + 1);
     if (!holds(is_of_python, object) || arguments.empty()) return;
+    for (const PickleValue each : arguments) spend(each->items.size() + each->entries.size());
     if (name == "list" || name == "tuple" || name == "set" || name == "frozenset" ||
         name == "deque")
       for (const PickleValue each : arguments)
@@ -337,6 +354,7 @@ class Machine {
     const PickleValue names = pop(), arguments = pop();
     if (names->kind != Kind::dict || arguments->kind != Kind::list)
       fail("it constructs a value without arguments");
+    spend(arguments->items.size() + names->entries.size());
     push_list(arguments->items);
     for (const auto& [name, value] : names->entries) top()->items.push_back(value);
     construct(true);
@@ -372,7 +390,8 @@ class Machine {
         state.kind == Kind::list && !is_of_programme && std::ranges::any_of(parts, is_name);
     if (is_name(&state) || has_name)
       refuse_after_names(fmt::format("takes the attributes of {} from a name", target.text));
-    if (target.text == "numpy.dtype" && !is_state_of_plain_dtype(target, state))
+    if (target.kind == Kind::object && target.text == "numpy.dtype" &&
+        !is_state_of_plain_dtype(target, state))
       refuse_after_names("gives a numpy.dtype fields, or flags that are not its own");
     // A layer takes pairs too.
     if (state.kind == Kind::list && target.kind == Kind::object &&
@@ -381,8 +400,13 @@ class Machine {
       refuse_after_names(fmt::format("gives {} a state that is no dict", target.text));
   }
   static bool is_dict_with_slots(const PickleNode& state) {
+    // A dict of two keys would be a pair.
     return state.items.size() == 2 && std::ranges::all_of(state.items, [](const auto* each) {
-             return each->kind == Kind::none || each->kind == Kind::dict;
+             return each->kind == Kind::none ||
+                    (each->kind == Kind::dict &&
+                     std::ranges::all_of(each->entries, [](const auto& entry) {
+                       return entry.first->kind == Kind::text;
+                     }));
            });
   }
   // Fields may lie outside of the memory of a value. The flags of Python's objects are 63, so that
@@ -400,6 +424,9 @@ class Machine {
   // may be set once.
   void build() {
     const PickleValue state = pop(), target = top_without_state();
+    if (target->kind != Kind::object && target->kind != Kind::dict && target->kind != Kind::global)
+      fail("it gives attributes to a plain value");
+    spend(state->items.size());
     refuse_state_of_a_name(*state, *target);
     const bool is_by_call = state->kind == Kind::object;
     const bool takes_any =
@@ -412,6 +439,7 @@ class Machine {
     if (target->text == kPartial) {  // Its callable, the arguments, and those by name.
       refuse_calls(*target, state->items);
       for (const PickleValue item : state->items) {
+        spend(item->items.size() + item->entries.size());
         refuse_objects(*target, item->items);
         for (const auto& [name, value] : item->entries) refuse_objects(*target, {value});
       }
@@ -506,6 +534,7 @@ class Machine {
       case 'Q': {
         const PickleValue id = pop(), reference = make(Kind::persistent);
         // A storage: words, a class, and a size. Python calls methods of them.
+        spend(id->items.size());
         if (id->kind == Kind::list && std::ranges::any_of(id->items, [](const PickleNode* each) {
               return each->kind > Kind::text && each->kind != Kind::global;
             }))
@@ -539,6 +568,7 @@ class Machine {
   const std::string& where_;
   Pickle pickle_;
   uint64_t at_ = 0;
+  mutable uint64_t spent_ = 0;
   std::vector<PickleValue> stack_;
   std::vector<size_t> marks_;
   std::map<uint64_t, PickleValue> memo_;

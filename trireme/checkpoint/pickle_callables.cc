@@ -31,7 +31,7 @@ constexpr Callables kMakesValues[] = {
     {"torch.torch_version", "TorchVersion "},
 };
 
-// Tensors, containers and what else is no single value.
+// These make tensors, containers and other values that are not single ones.
 constexpr Callables kMakesMore[] = {
     {"builtins", "dict frozenset list object set slice tuple "},
     {"__builtin__", "dict frozenset list object set slice tuple "},

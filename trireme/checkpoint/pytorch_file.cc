@@ -5,6 +5,7 @@
 #include <trireme/checkpoint/pickle.h>
 #include <trireme/checkpoint/pytorch_types.h>
 #include <trireme/checkpoint/zip_archive.h>
+#include <algorithm>
 #include <cstring>
 #include <set>
 #include <tuple>
@@ -163,23 +164,22 @@ class PytorchReader {
     if (strides.size() != shape.size()) lies();
     const int64_t width = plan::bytes_of(tensor.spec.dtype),
                   elements = static_cast<int64_t>(storage.size()) / width;
-    int64_t count = 1, last = offset, contiguous = 1;
+    if (std::ranges::find(shape, 0) != shape.end()) return;
+    int64_t count = 1, last = offset, contiguous = 1, bytes = 0;
     bool is_contiguous = true;
     for (size_t dim = shape.size(); dim-- > 0;) {
       int64_t reach = 0;
       if (__builtin_mul_overflow(count, shape[dim], &count)) lies();
-      if (shape[dim] == 0) continue;
       if (__builtin_mul_overflow(shape[dim] - 1, strides[dim], &reach) ||
           __builtin_add_overflow(last, reach, &last))
         lies();
       is_contiguous &= shape[dim] == 1 || strides[dim] == contiguous;
       contiguous *= shape[dim];
     }
-    if (count == 0) return;
-    if (last >= elements) lies();
-    if ((gathered_ += static_cast<uint64_t>(count * width)) > kMostExpansion * zip_bytes())
+    if (last >= elements || __builtin_mul_overflow(count, width, &bytes)) lies();
+    if ((gathered_ += static_cast<uint64_t>(bytes)) > kMostExpansion * zip_bytes())
       lies();  // Strides of 0 repeat elements.
-    tensor.bytes.resize(static_cast<size_t>(count * width));
+    tensor.bytes.resize(static_cast<size_t>(bytes));
     if (is_contiguous) {
       std::memcpy(tensor.bytes.data(), storage.data() + offset * width, tensor.bytes.size());
       return;
