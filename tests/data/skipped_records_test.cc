@@ -213,7 +213,7 @@ TEST(SkippedRecords, OtherwiseEndTheRunWithTheRemedy) {
   EXPECT_NE(cell.find("or data.on_bad_record=skip"), std::string::npos) << cell;
 }
 
-// What the index knows as damaged is in no pack. Damage that a read finds leaves its pack out.
+// A document that the index knows as damaged is in no pack. Damage that a read finds leaves its pack out.
 TEST(SkippedRecords, AreNotInPacks) {
   const auto reader = std::make_shared<MadeDocuments>(std::vector<int64_t>{4, 4, 4, 4, 4, 4});
   reader->known_damage = {1, 5};

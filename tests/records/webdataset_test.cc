@@ -100,6 +100,19 @@ TEST(WebDataset, HasTheLengthsOfAMemberInAnIndexOfTheirOwn) {
   EXPECT_NE(error_of(member("0.u.npy", 3), ErrorCode::invalid_argument)
                 .find("no record that is whole has a member '.t.npy'"),
             std::string::npos);
+  // A damaged record has no length, whichever member is the damaged one.
+  options.keeps_damaged = true;
+  const std::string bad = tar_member("1.cls", "cat");
+  for (const std::string& second : {bad + member("1.t.npy", 3), member("1.t.npy", 3) + bad,
+                                    member("1.t.npy", 3) + member("1.t.npy", 3)}) {
+    options.path = folder.write("z.tar", member("0.t.npy", 3) + second + tar_end());
+    options.make_index_anew = true;
+    const auto damaged = open_records(options);
+    EXPECT_EQ(damaged->damaged(), (std::vector<int64_t>{1}));
+    EXPECT_EQ(damaged->length(0), 3);
+    EXPECT_EQ(damaged->length(1), std::nullopt);
+  }
+  options.keeps_damaged = false;
   const std::string square = tar_member("0.t.npy", npy_file("'|u1'", "(1, 2)", "ab"));
   EXPECT_NE(error_of(square, ErrorCode::invalid_argument).find("2 dimensions"), std::string::npos);
   options.length_of = "cls";

@@ -31,7 +31,7 @@ struct DataOptions {
   std::string cache = "stages";        // stages, auto: see run/cache_choice.h.
   std::string inputs, target;          // Names of fields; empty: by the rules of FieldChoice.
   std::string on_bad_record = "stop";  // stop, skip
-  int64_t bad_records = 100;           // The most that a process skips.
+  int64_t bad_records = 100;           // The most of a part that a process skips.
   // -1: of cache(memory) three quarters of memory_bytes, of cache(disk) a quarter of the disk's
   // free space.
   int64_t cache_bytes = -1;

@@ -66,13 +66,6 @@ Example PackedSource::get(const Draw& draw) const {
   return *std::move(pack);
 }
 
-Example PackedSource::get_batch(const Draws& draws) const {
-  std::vector<size_t> left_out;
-  Example batch = get_kept(draws, left_out);
-  data::require_all(draws, left_out);
-  return batch;
-}
-
 Example PackedSource::get_kept(const Draws& draws, std::vector<size_t>& left_out) const {
   const KeptSamples kept = kept_samples(*this, draws, left_out);
   if (!kept.examples.empty()) return stack_examples(kept.examples, kept.indices);

@@ -35,7 +35,6 @@ class PackedSource : public Source {
   Example get(const Draw& draw) const override;
   bool leaves_out() const override { return documents_->leaves_out(); }
   std::optional<Example> get_if_kept(const Draw& draw) const override;
-  Example get_batch(const Draws& draws) const override;
   Example get_kept(const Draws& draws, std::vector<size_t>& left_out) const override;
   std::vector<int64_t> bad_records() const override { return documents_->bad_records(); }
   // The packs of a window have its documents in any order.

@@ -27,9 +27,9 @@ struct CountedGradients::State {
         : gradient(now),
           version(static_cast<uint32_t>(now._version())),
           digest(now.layout() == at::kStrided ? digest_of({{"", now.detach()}}) : 0) {}
-    bool operator==(const Mark& other) const {
-      return gradient.is_same(other.gradient) && version == other.version &&
-             digest == other.digest;
+    bool is_of(const at::Tensor& now) const {
+      return now.is_same(gradient) && static_cast<uint32_t>(now._version()) == version &&
+             Mark(now).digest == digest;
     }
   };
   using List = std::vector<std::shared_ptr<State>>;
@@ -170,7 +170,7 @@ void CountedGradients::State::look_for_writes() {
   for (size_t p = 0; p < marks.size(); ++p) {
     if (!aside[p].defined()) continue;
     const at::Tensor& gradient = parameters[p].grad();
-    if (gradient.defined() && Mark(gradient) == marks[p]) continue;
+    if (gradient.defined() && marks[p].is_of(gradient)) continue;
     const at::NoGradGuard no_grad;
     if (gradient.defined() &&
         (gradient.is_sparse() ? gradient.to_dense() : gradient).any().item<bool>())

@@ -54,7 +54,7 @@ class PartNumbers {
     int64_t most = -1;
     for (int64_t i = 0; i < reader_.size(); ++i) {
       const int64_t label = label_of(i);
-      if (label != -1 || options_.on_bad_record != "skip") check_label(label, i, classes);
+      if (label != -1 || !skips_bad_records(options_)) check_label(label, i, classes);
       most = std::max(most, label);
     }
     keep(fields_.target, most);
@@ -129,7 +129,8 @@ class PartNumbers {
       copy_numbers(*field, numbers.data());
       return numbers;
     } catch (const Error& error) {
-      if (options_.on_bad_record != "skip") throw in_its_place(reader_, index, error);
+      if (!skips_bad_records(options_) || !is_of_bad_record(error.code()))
+        throw in_its_place(reader_, index, error);
       has_skipped_ = true;
       return {};
     }

@@ -174,7 +174,8 @@ class SamplePlanner {
     refuse_stage(fmt::format("{} needs the length of each record, and the index of these files "
                              "does not have it for one field alone",
                              stage),
-                 "data.name=tokens, or records with one list of numbers");
+                 "data.name=tokens, or records with one list of numbers, such as `tokens` "
+                 "(tokens.npy in webdataset)");
   }
 
   // The targets that count are known from the index, on every rank.

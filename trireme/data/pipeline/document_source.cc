@@ -34,7 +34,7 @@ std::optional<Example> DocumentSource::get_if_kept(const Draw& draw) const {
   try {
     return get(draw);
   } catch (const Error& error) {
-    if (!skipped_.skips() || !skipped_.take(error, record_of(draw.index))) throw;
+    if (!skipped_.take(error, record_of(draw.index))) throw;
     return std::nullopt;
   }
 }

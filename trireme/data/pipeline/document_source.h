@@ -17,7 +17,8 @@ class DocumentSource : public Source {
  public:
   // `field` has the tokens, which lie in 0..classes-1; 0: in no known range. `subset` has the
   // records that count, in ascending order; none: all. Records that the index knows as damaged
-  // have no tokens in it; they are counted here if damaged ones are skipped.
+  // have no tokens in it; they are counted here if damaged ones are skipped. Throws
+  // Error(invalid_argument) if these are more than the rule allows.
   DocumentSource(std::shared_ptr<const records::Reader> reader, std::string field,
                  plan::Subset subset, int64_t classes = 0, BadRecords bad_records = {});
   int64_t size() const override { return subset_.empty() ? reader_->size() : subset_.size(); }

@@ -9,11 +9,13 @@
 
 namespace trireme::data {
 
+bool is_of_bad_record(ErrorCode code) {
+  return code == ErrorCode::corrupt || code == ErrorCode::unsupported ||
+         code == ErrorCode::not_found;
+}
+
 bool SkippedRecords::take(const Error& error, int64_t record) const {
-  const bool is_bad = error.code() == ErrorCode::corrupt ||
-                      error.code() == ErrorCode::unsupported ||
-                      error.code() == ErrorCode::not_found;
-  if (!is_bad) return false;
+  if (!is_of_bad_record(error.code())) return false;
   const Error named = in_its_place(*reader_, record, error);
   const auto [what, remedy] = parts_of(named);
   if (!rule_.skip)

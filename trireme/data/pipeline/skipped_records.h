@@ -13,9 +13,11 @@ namespace trireme::data {
 // The rule for records that cannot be read or decoded.
 struct BadRecords {
   bool skip = false;   // False: an error that names it.
-  int64_t most = 100;  // More skipped ones in this process are an error.
+  int64_t most = 100;  // More skipped ones of a source in this process are an error.
 };
 
+// Whether an error of this code says that a record is damaged.
+bool is_of_bad_record(ErrorCode code);
 // The error with the place of the record. Readers name it themselves; decoders and stages do not.
 Error in_its_place(const records::Reader& reader, int64_t record, const Error& error);
 
@@ -29,7 +31,8 @@ class SkippedRecords {
   // record's content. Throws the error with the record's place if none is skipped, and
   // Error(invalid_argument) naming the last record if they are more than the rule allows.
   [[nodiscard]] bool take(const Error& error, int64_t record) const;
-  std::vector<int64_t> numbers() const;  // Those of the counted ones, in ascending order.
+  // The numbers of the counted records, in ascending order.
+  std::vector<int64_t> numbers() const;
 
  private:
   std::shared_ptr<const records::Reader> reader_;
