@@ -58,8 +58,9 @@ TEST_P(Verdicts, NameTheWorkerThatDoesNotComeToACollective) {
   });
   EXPECT_THAT(text, HasSubstr("stalled: worker 1 (host "));
   EXPECT_THAT(text, HasSubstr(" has been in forward of step 40 for "));
-  EXPECT_THAT(
-      text, HasSubstr("wait for it in exchange of step 40 (collective 1: all_reduce of 4.0 KB)"));
+  // On a busy machine one of the two others may not have come yet.
+  EXPECT_THAT(text,
+              HasSubstr(" for it in exchange of step 40 (collective 1: all_reduce of 4.0 KB)"));
 }
 
 // The worker uses two groups in another order than the others, which no backend can notice.
