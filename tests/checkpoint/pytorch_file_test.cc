@@ -285,6 +285,7 @@ TEST_F(PytorchFile, RefusesFunctionsWithTheNamesOfMethods) {
   EXPECT_THAT(refusal("(" + text("storage") + "ctorch\nFloatStorage\n" + text("1") +
                       with(space, "x", "N") + "K\x02tQ"),
               HasSubstr("names a storage by an object"));
+  EXPECT_THAT(refusal("cbuiltins\ntuple\n((NltRQ"), HasSubstr("names a storage by an object"));
   for (const std::string& usual :
        {with(space, "activation", run), with(space, "values", "]"),
         with(layer, "_modules", "}" + text("values") + with(layer, "x", "N") + "s"),

@@ -535,7 +535,7 @@ class Machine {
         const PickleValue id = pop(), reference = make(Kind::persistent);
         // A storage: words, a class, and a size. Python calls methods of them.
         spend(id->items.size());
-        if (id->kind == Kind::list && std::ranges::any_of(id->items, [](const PickleNode* each) {
+        if (id->kind != Kind::list || std::ranges::any_of(id->items, [](const PickleNode* each) {
               return each->kind > Kind::text && each->kind != Kind::global;
             }))
           refuse_after_names("names a storage by an object");
