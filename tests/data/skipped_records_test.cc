@@ -213,7 +213,8 @@ TEST(SkippedRecords, OtherwiseEndTheRunWithTheRemedy) {
   EXPECT_NE(cell.find("or data.on_bad_record=skip"), std::string::npos) << cell;
 }
 
-// A document that the index knows as damaged is in no pack. Damage that a read finds leaves its pack out.
+// A document that the index knows as damaged is in no pack. Damage that a read finds leaves its
+// pack out.
 TEST(SkippedRecords, AreNotInPacks) {
   const auto reader = std::make_shared<MadeDocuments>(std::vector<int64_t>{4, 4, 4, 4, 4, 4});
   reader->known_damage = {1, 5};
@@ -222,9 +223,11 @@ TEST(SkippedRecords, AreNotInPacks) {
   const auto packing = std::make_shared<const plan::Packing>(
       6, length, plan::PackingOptions{.tokens = 8, .window = 6});
   ASSERT_EQ(packing->packs(), 2);
+  const auto documents = [&](BadRecords rule) {
+    return std::make_shared<DocumentSource>(reader, "tokens", plan::Subset(), 0, rule);
+  };
   const auto source = [&](BadRecords rule) {
-    return PackedSource(
-        std::make_shared<DocumentSource>(reader, "tokens", plan::Subset(), 0, rule), packing);
+    return PackedSource(documents(rule), packing, 0, rule.skip);
   };
   const PackedSource packs = source({.skip = true});
   EXPECT_TRUE(packs.leaves_out());
@@ -241,6 +244,8 @@ TEST(SkippedRecords, AreNotInPacks) {
   EXPECT_EQ(none.data.sizes(), (at::IntArrayRef{0, 8}));
   EXPECT_EQ(none.more.at("positions").sizes(), (at::IntArrayRef{0, 8}));
   EXPECT_THROW(packs.get_batch(damaged), Error);
+  expect_error([&] { PackedSource(documents({.skip = true}), packing); }, ErrorCode::unsupported,
+               {"packing: a source may leave samples out"});
 
   expect_error([&] { source({.skip = true, .most = 1}); }, ErrorCode::invalid_argument,
                {"2 records could not be read", "data.bad_records", "made.jsonl, line 6"});

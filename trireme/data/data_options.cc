@@ -91,14 +91,12 @@ config::Rows rows_of(const DataOptions*) {
                                "out, named and counted.",
                     .choices = config::one_of({"stop", "skip"}),
                     .only_for = only_kinds_with("data.on_bad_record")}),
-       config::row(
-           &O::bad_records,
-           {.name = "data.bad_records",
-            .meaning =
-                "The most records of a part that a process leaves out because they cannot be "
-                "read.",
-            .range = config::at_least(1),
-            .only_for = only_kinds_with("data.bad_records")}),
+       config::row(&O::bad_records,
+                   {.name = "data.bad_records",
+                    .meaning = "The most records of a part that a process leaves out because they "
+                               "cannot be read.",
+                    .range = config::at_least(1),
+                    .only_for = only_kinds_with("data.bad_records")}),
        config::row(&O::max_ratio,
                    {.name = "data.max_ratio",
                     .meaning = "The most bytes that a byte of a compressed file may become, of "

@@ -25,10 +25,12 @@ namespace {
 }  // namespace
 
 PackedSource::PackedSource(std::shared_ptr<const Source> documents,
-                           std::shared_ptr<const plan::Packing> packing, int64_t padding)
+                           std::shared_ptr<const plan::Packing> packing, int64_t padding,
+                           bool leaves_out)
     : documents_(std::move(documents)), packing_(std::move(packing)), padding_(padding) {
   if (!documents_ || !packing_) refuse_document("there are no documents, or no plan of the packs");
-  if (documents_->mixes_batches()) require_single_samples(documents_.get(), "packing");
+  if (!leaves_out || documents_->mixes_batches())
+    require_single_samples(documents_.get(), "packing");
   if (documents_->size() != packing_->documents())
     refuse_document(fmt::format("{} documents, and {} in the plan", documents_->size(),
                                 packing_->documents()));

@@ -22,10 +22,12 @@ class PackedSource : public Source {
   static constexpr int64_t kNoTarget = trireme::kNoTarget;
 
   // `documents` gives data of whole numbers [length], with the lengths of which `packing` was
-  // made. Throws Error(invalid_argument) if the numbers of documents differ. A pack with a
-  // document that is left out is left out.
+  // made. With `leaves_out` it may leave documents out, and a pack with such a one is left out as
+  // a whole. Throws Error(invalid_argument) if the numbers of documents differ, and
+  // Error(unsupported) for a source that leaves samples out without it, or mixes them.
   PackedSource(std::shared_ptr<const Source> documents,
-               std::shared_ptr<const plan::Packing> packing, int64_t padding = 0);
+               std::shared_ptr<const plan::Packing> packing, int64_t padding = 0,
+               bool leaves_out = false);
   int64_t size() const override { return packing_->packs(); }
   std::optional<SampleSize> size_of(const Draw& draw) const override {
     return SampleSize{packing_->options().tokens, packing_->targets(draw.index)};

@@ -34,7 +34,8 @@ std::optional<Example> DocumentSource::get_if_kept(const Draw& draw) const {
   try {
     return get(draw);
   } catch (const Error& error) {
-    if (!skipped_.take(error, record_of(draw.index))) throw;
+    const int64_t number = record_of(draw.index);
+    if (!skipped_.take(error, number)) throw in_its_place(*reader_, number, error);
     return std::nullopt;
   }
 }
@@ -69,11 +70,7 @@ Example DocumentSource::get(const Draw& draw) const {
                 "trireme data index, if the change was meant");
   Example document{at::empty({expected}, at::kLong), {}};
   auto* const numbers = document.data.mutable_data_ptr<int64_t>();
-  try {
-    copy_numbers(*tokens, numbers);
-  } catch (const Error& error) {
-    throw in_its_place(*reader_, number, error);
-  }
+  copy_numbers(*tokens, numbers);
   if (classes_ > 0)
     check_tokens({numbers, static_cast<size_t>(expected)}, classes_,
                  [&] { return reader_->place(number); });

@@ -13,6 +13,7 @@ namespace {
 using records::FieldSpec;
 
 constexpr std::string_view kTargets[] = {"label", "target", "cls", "class", "y"};
+constexpr std::string_view kTokensOfTar = "tokens.npy";  // A member of webdataset.
 constexpr std::string_view kImages[] = {"image", "jpg", "jpeg", "png", "webp", "img"};
 
 bool is_number(const FieldSpec& field) {
@@ -31,7 +32,7 @@ class FieldChooser {
     if (wishes.decoded) return choose_decoded(wishes);
     FieldChoice choice;
     const FieldSpec* tokens = find("tokens");
-    if (!tokens && !has_other_samples()) tokens = find("tokens.npy");
+    if (!tokens && !has_other_samples()) tokens = find(kTokensOfTar);
     if (tokens && !tokens->encoded && wishes.inputs.empty() && wishes.target.empty()) {
       choice.tokens = tokens->name;
       if (tokens->shape && tokens->shape->size() == 1) choice.shape = {{tokens->shape->at(0) - 1}};
@@ -55,11 +56,11 @@ class FieldChooser {
   }
 
  private:
-  // A member of webdataset with tokens may also stand beside an image, such as those of its
-  // caption, or beside numbers.
+  // In webdataset tokens may also stand beside an image, such as those of its caption, or beside
+  // numbers.
   bool has_other_samples() const {
     return std::ranges::any_of(fields_, [&](const FieldSpec& field) {
-      return is_image(field) || (!field.encoded && field.name != "tokens.npy");
+      return is_image(field) || (!field.encoded && field.name != kTokensOfTar);
     });
   }
 

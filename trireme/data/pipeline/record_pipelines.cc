@@ -21,7 +21,7 @@ std::shared_ptr<const Source> source_of(const std::shared_ptr<const records::Rea
     source = std::make_shared<PackedSource>(
         std::make_shared<DocumentSource>(reader, tokens, plan.subset, options.classes,
                                          options.bad_records),
-        plan.packing);
+        plan.packing, /*padding=*/0, options.bad_records.skip);
     if (options.wrap) source = options.wrap(std::move(source));
   } else {
     options.subset = plan.subset;

@@ -243,8 +243,9 @@ class TarScan {
       if (!measured_.empty() && !is_damaged_ && content_.entries.back().length < 0)
         throw Damage(no_member(measured_), "a member for it");
     });
-    if (is_damaged_) content_.entries.back().length = -1;
-    if (!is_damaged_)
+    if (is_damaged_)
+      content_.entries.back().length = -1;
+    else
       seen_.add_record(in_record_, [&] {
         return fmt::format("{}: record {}", shards_.files().names[file_], number_);
       });
