@@ -269,6 +269,32 @@ TEST(Jsonl, GivesNumbersTextsAndArrays) {
   EXPECT_NE(reader->place(1).find("x.jsonl, line 3"), std::string::npos);
 }
 
+TEST(Jsonl, HasTheLengthsOfTheOnlyListOrOfTheOneThatIsNamed) {
+  const Folder folder;
+  OpenOptions options;
+  options.path = folder.write("x.jsonl",
+                              "{\"a\": [1, 2], \"t\": \"text\"}\n"
+                              "{\"a\": [], \"t\": \"\", \"b\": [1, 2, 3]}\n");
+  EXPECT_EQ(open_records(options)->length(0), std::nullopt);  // Some lines have two lists.
+  options.length_of = "a";
+  for (int start = 0; start < 2; ++start) {  // The index is made, and then found.
+    const auto reader = open_records(options);
+    EXPECT_EQ(reader->measured_field(), "a");
+    EXPECT_EQ(reader->length(0), 2);
+    EXPECT_EQ(reader->length(1), 0);
+  }
+  options.length_of = "b";
+  EXPECT_EQ(open_records(options)->length(0), std::nullopt);
+  EXPECT_EQ(open_records(options)->length(1), 3);
+  for (const auto& [name, part] : {std::pair("t", "no list of numbers is the member 't'"),
+                                   std::pair("c", "no line that is whole has a member 'c'")}) {
+    options.length_of = name;
+    const std::string message =
+        message_of(ErrorCode::invalid_argument, [&] { open_records(options); });
+    EXPECT_NE(message.find(part), std::string::npos) << message;
+  }
+}
+
 TEST(Jsonl, NamesTheLineOfAMistake) {
   const Folder folder;
   const auto expect = [&](const std::string& line, std::string_view part) {

@@ -138,6 +138,23 @@ train: {{epochs: 3, dtype: float64}}
                                name=output.name + "-two")
                 self.assert_close(two["loss_history"], lines["loss_history"], 1e-9)
 
+    def with_more_lists(self):
+        """Returns a file of the documents with another list in most lines, which is longer."""
+        both = self.folder / "both.jsonl"
+        lines = self.documents.read_text().splitlines()
+        both.write_text("".join(json.dumps({"more": [1] * (20 + i % 3)} | json.loads(line)) + "\n"
+                                if i % 5 else line + "\n" for i, line in enumerate(lines)))
+        return both
+
+    def test_lines_with_two_lists_train_as_those_with_one_do(self):
+        both = settings(f"data.path={self.with_more_lists()}")
+        for number, stages in enumerate((PACK, PADDED)):
+            with self.subTest(stages=stages):
+                lines = self.fit("--set", stages, name=f"lines{number}")
+                self.assertEqual(self.fit(*both, "--set", stages,
+                                          name=f"both{number}")["loss_history"],
+                                 lines["loss_history"])
+
     def test_damaged_documents_are_left_out_of_packs(self):
         lines = self.documents.read_text().splitlines(keepends=True)
         for number in (5, 40, 77):
@@ -178,8 +195,9 @@ train: {{epochs: 3, dtype: float64}}
         self.assertEqual(len(set(output.iterdir()) - set(made)), 1)  # That without lengths.
         self.assert_refused([TRIREME, "data", "index", output, "--length-of", "token"], 1,
                             "record 0", "no feature 'token'")
-        self.assert_refused([TRIREME, "data", "index", self.documents, "--length-of", "tokens"], 2,
-                            "jsonl", "length_of")
+        self.must(TRIREME, "data", "index", self.documents, "--length-of", "tokens")
+        self.assert_refused([TRIREME, "data", "index", self.documents, "--length-of", "token"], 2,
+                            "documents.jsonl", "a member 'token'")
         # The files become others. The error about each index says how it is made anew.
         [shard] = output.glob("*.tfrecord")
         shard.write_bytes(b"".join(records_of(shard)[:60]))

@@ -43,8 +43,8 @@ void DataArguments::add_to(Command command) {
   command.option("--separator", separator, "tokens: the token with which each document begins");
   command.option("--tokens", open.tokens, "text: characters or bytes (default: characters)");
   command.option("--length-of", open.length_of,
-                 "tfrecord, webdataset: the feature or the member .npy whose length pack, pad "
-                 "and bucket need");
+                 "jsonl, tfrecord, webdataset: the list, the feature or the member .npy whose "
+                 "length pack, pad and bucket need");
   command.option("--labels", open.labels,
                  "idx: the file of labels (default: beside that of the images, by its name)");
   command.option("--part", open.part, "cifar, idx: train or test (default: train)");

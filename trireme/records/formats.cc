@@ -48,7 +48,7 @@ const std::vector<Format>& formats() {
       {.name = "jsonl",
        .about = "a flat JSON object in each line",
        .path = "files of JSON lines, plain, gzip or zstd",
-       .options = {"columns", "label"},
+       .options = {"columns", "label", "length_of"},
        .ends = {".jsonl", ".jsonl.gz", ".jsonl.zst", ".ndjson"},
        .open = open_jsonl,
        .scans = 4},

@@ -52,8 +52,9 @@ struct OpenOptions {
   int64_t block = 0;
   std::optional<int64_t> separator;  // tokens: the token with which each document begins.
   std::string tokens;                // text: characters or bytes; empty: characters.
-  // tfrecord, webdataset: the list of numbers whose length Reader::length() gives. The index of it
-  // is another one, because all bytes of TFRecord files are read for it. Empty: none.
+  // jsonl, tfrecord, webdataset: the list of numbers whose length Reader::length() gives. The index
+  // of it is another one, because all bytes of TFRecord files are read for it. Empty: none, but for
+  // the only list of jsonl.
   std::string length_of;
   std::string labels;  // idx: the file of labels; empty: by the name of the images.
   std::string part;    // cifar, idx: train or test; empty: train.

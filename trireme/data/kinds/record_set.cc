@@ -122,8 +122,8 @@ auto open_kept(const DataOptions& options) {
   };
 }
 
-// The list of numbers whose length the stages need, if the index of the format has lengths only
-// when it is asked for them; otherwise empty.
+// The list of numbers whose length the stages need, if the index has it only when it is asked for
+// it; otherwise empty.
 std::string list_to_measure(const DataOptions& options, const records::Reader& reader) {
   if (!has_option(records::find_format(options.name), "length_of")) return {};
   const auto [train_stages, test_stages] = stages_of(options);
@@ -133,6 +133,7 @@ std::string list_to_measure(const DataOptions& options, const records::Reader& r
   if (!has("pack") && !has("pad") && !has("bucket")) return {};
   try {
     const FieldChoice fields = choose_fields(reader.fields(), wishes_of(options));
+    if (knows_lengths(reader, fields)) return {};
     if (!fields.tokens.empty()) return fields.tokens;
     const bool is_list = fields.image.empty() && fields.inputs.size() == 1 && !fields.shape;
     return has("bucket") && is_list ? fields.inputs[0] : std::string();

@@ -15,20 +15,6 @@ namespace {
   throw Error(ErrorCode::invalid_argument, "data", "data.stages: " + what, remedy);
 }
 
-// The index has one length for each record: that of the field for which the reader was asked, or
-// of its only field without a shape.
-bool knows_lengths(const records::Reader& reader, const FieldChoice& fields) {
-  std::string name = fields.tokens;
-  if (name.empty() && fields.image.empty() && fields.inputs.size() == 1) name = fields.inputs[0];
-  const int64_t first = records::first_whole(reader);
-  if (name.empty() || first == reader.size() || !reader.length(first)) return false;
-  if (!reader.measured_field().empty()) return reader.measured_field() == name;
-  return std::ranges::all_of(reader.fields(), [&](const records::FieldSpec& field) {
-    if (field.name != name) return field.encoded || field.shape;
-    return !field.encoded && (!field.shape || field.shape->size() == 1);
-  });
-}
-
 class SamplePlanner {
  public:
   SamplePlanner(SharedReader reader, const FieldChoice& fields, plan::Subset subset)
@@ -212,6 +198,18 @@ class SamplePlanner {
 };
 
 }  // namespace
+
+bool knows_lengths(const records::Reader& reader, const FieldChoice& fields) {
+  std::string name = fields.tokens;
+  if (name.empty() && fields.image.empty() && fields.inputs.size() == 1) name = fields.inputs[0];
+  const int64_t first = records::first_whole(reader);
+  if (name.empty() || first == reader.size() || !reader.length(first)) return false;
+  if (!reader.measured_field().empty()) return reader.measured_field() == name;
+  return std::ranges::all_of(reader.fields(), [&](const records::FieldSpec& field) {
+    if (field.name != name) return field.encoded || field.shape;
+    return !field.encoded && (!field.shape || field.shape->size() == 1);
+  });
+}
 
 int64_t SamplePlan::number_of(int64_t sample) const {
   for (auto size = repeated.rbegin(); size != repeated.rend(); ++size) sample %= *size;

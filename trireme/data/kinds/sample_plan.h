@@ -35,6 +35,10 @@ struct SamplePlan {
   int64_t number_of(int64_t sample) const;
 };
 
+// Whether Reader::length() is that of the input: of the field for which the reader was asked, or
+// of its only field without a shape.
+bool knows_lengths(const records::Reader& reader, const FieldChoice& fields);
+
 // `subset` are the records that are not held out; none: all. The stages have been checked. Throws
 // Error(invalid_argument) naming the stage, or a document that is too long for a pack.
 SamplePlan plan_samples(const SharedReader& reader, plan::Subset subset, const Stages& stages,

@@ -63,6 +63,7 @@ class JsonScan {
                     fmt::format("'{}': no line that is whole has a member '{}'",
                                 shown_path(options_.path), name),
                     "a member that the lines have");
+    require_measured();
     const size_t whole = content.entries.size() - content.damaged.size();
     for (size_t i = 0; i < members_.size(); ++i) members_[i].is_everywhere = seen_[i] == whole;
     content.facts["columns"] = json_of_columns(members_);
@@ -93,17 +94,19 @@ class JsonScan {
     require_wanted();
     is_first_ = members_.empty();
     here_.assign(members_.size(), false);
-    int64_t longest_text = -1, longest_array = -1;
+    int64_t longest_text = -1, longest_array = -1, measured = -1;
     for (const JsonMember& each : line_) {
       const size_t i = index_of(each);
       here_[i] = true;
       ++seen_[i];
       if (each.kind == JsonKind::numbers) longest_array = std::max(longest_array, each.count);
+      if (each.kind == JsonKind::numbers && each.name == options_.length_of) measured = each.count;
       if (each.kind == JsonKind::text)
         longest_text = std::max(longest_text, static_cast<int64_t>(each.raw.size()));
       see_numbers(each, ranges_[i]);
     }
     entry.length = longest_array >= 0 ? longest_array : longest_text;
+    if (!options_.length_of.empty()) entry.length = measured;
   }
 
   const TextColumn* find(std::string_view name) const {
@@ -121,6 +124,19 @@ class JsonScan {
     if (names_.size() + members_.size() <= kMostMembers) return;
     const auto added = std::ranges::count_if(names_, [&](auto name) { return !find(name); });
     if (members_.size() + static_cast<size_t>(added) > kMostMembers) throw too_many_members();
+  }
+
+  void require_measured() const {
+    const std::string& name = options_.length_of;
+    if (name.empty()) return;
+    const auto* const member = find(name);
+    if (!member || !member->is_array)
+      throw Error(ErrorCode::invalid_argument, "data",
+                  fmt::format("'{}': {} '{}'", shown_path(options_.path),
+                              member ? "no list of numbers is the member"
+                                     : "no line that is whole has a member",
+                              name),
+                  "a list of numbers that the lines have");
   }
 
   static Damage too_many_members() {
@@ -258,11 +274,17 @@ class JsonScan {
 
 class JsonlReader : public IndexedReader {
  public:
-  // `lacking` has the records without a list or text that is needed.
-  JsonlReader(IndexedFiles files, std::vector<TextColumn> members, std::set<int64_t> lacking)
+  // `lacking` has the records without a list or text that is needed. `measured` is the list whose
+  // lengths the index has. If it is empty, lengths are those of the only list, or of texts.
+  JsonlReader(IndexedFiles files, std::vector<TextColumn> members, std::set<int64_t> lacking,
+              std::string measured)
       : IndexedReader(std::move(files.shards), std::move(files.index), specs_of_columns(members)),
         members_(std::move(members)),
-        lacking_(std::move(lacking)) {}
+        lacking_(std::move(lacking)),
+        measured_(std::move(measured)),
+        has_lengths_(!measured_.empty() ||
+                     std::ranges::count(columns_of_json(this->index().facts().at("columns")), true,
+                                        &TextColumn::is_array) < 2) {}
 
   std::vector<int64_t> damaged() const override {
     std::set<int64_t> all = lacking_;
@@ -272,8 +294,9 @@ class JsonlReader : public IndexedReader {
   }
   // The length of another member of the line would be a wrong one.
   std::optional<int64_t> length(int64_t index) const override {
-    return lacking_.contains(index) ? std::nullopt : IndexedReader::length(index);
+    return !has_lengths_ || lacking_.contains(index) ? std::nullopt : IndexedReader::length(index);
   }
+  std::string_view measured_field() const override { return measured_; }
 
  protected:
   void read_entry(const Entry& entry, Record& record) const override {
@@ -372,6 +395,8 @@ class JsonlReader : public IndexedReader {
 
   std::vector<TextColumn> members_;
   std::set<int64_t> lacking_;
+  std::string measured_;
+  bool has_lengths_ = false;
 };
 
 // The index may have come with the data, so it may say anything.
@@ -423,9 +448,11 @@ std::set<int64_t> take_needed(const OpenOptions& options, const Json& facts, int
 
 SharedReader open_jsonl(const OpenOptions& options) {
   JsonScan scan(options);
+  Json index_options = options_of_lengths(options);
+  index_options["columns"] = options.columns;
+  index_options["label"] = options.label;
   IndexedFiles files = index_files(
-      options, "jsonl", shards_of(options, "jsonl"),
-      {{"columns", options.columns}, {"label", options.label}},
+      options, "jsonl", shards_of(options, "jsonl"), std::move(index_options),
       [&](uint32_t file, const Shards& shards, IndexContent& content) {
         scan.file(file, shards, content);
       },
@@ -434,7 +461,8 @@ SharedReader open_jsonl(const OpenOptions& options) {
   std::vector<TextColumn> chosen = chosen_columns(options, facts);
   std::set<int64_t> lacking =
       take_needed(options, facts, std::ssize(files.index->entries()), chosen);
-  return std::make_shared<JsonlReader>(std::move(files), std::move(chosen), std::move(lacking));
+  return std::make_shared<JsonlReader>(std::move(files), std::move(chosen), std::move(lacking),
+                                       options.length_of);
 }
 
 }  // namespace trireme::records
