@@ -34,6 +34,9 @@ TEST(CachePlaces, AreBehindTheStagesThatAreNotRandom) {
   // With a cache behind it a function would get another draw.
   EXPECT_THAT(texts_of("filter(g) | map(f) | pad", SampleForm::tensors),
               ElementsAre("cache | filter(g) | map(f) | pad", "filter(g) | cache | map(f) | pad"));
+  // A crop of the whole image would have other pixels.
+  EXPECT_THAT(texts_of("decode | random_resized_crop(8) | normalise", SampleForm::record),
+              IsEmpty());
   EXPECT_THAT(texts_of("", SampleForm::tensors), ElementsAre("cache"));
   EXPECT_THAT(texts_of("flip | normalise", SampleForm::image), IsEmpty());
   EXPECT_THAT(texts_of("pack(8)", SampleForm::tensors), IsEmpty());

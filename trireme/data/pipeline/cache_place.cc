@@ -39,6 +39,7 @@ std::vector<CachePlace> places_of_cache(const Stages& stages, SampleForm first) 
     if (form.is_random || form.kind != StageKind::sample) break;
     // In front of a cache a function gets another draw, which it may look at.
     if (form.name == "map") break;
+    if (i + 1 < stages.size() && crops_while_decoding(stages[i], stages[i + 1])) break;
     places.push_back(place_behind(stages, i + 1));
   }
   return places;

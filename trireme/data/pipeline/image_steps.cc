@@ -228,7 +228,7 @@ ImageStep make_image_step(const Stage& stage, const Stage* next, int64_t image_b
                           bool& took_next) {
   const std::string_view name = stage.form->name;
   if (name == "decode") {
-    took_next = next && next->form->name == "random_resized_crop";
+    took_next = next && crops_while_decoding(stage, *next);
     return took_next ? decode_and_crop_step(stage, *next, image_bytes)
                      : decode_step(stage, image_bytes);
   }

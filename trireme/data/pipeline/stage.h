@@ -106,5 +106,8 @@ std::string name_with_function(const Stage& stage);
 std::string text_to_agree(std::string_view key, const std::string& text);
 // Null if there is none.
 const Stage* find_stage(const Stages& stages, std::string_view name);
+// Whether `stage` decodes only what `next`, which is behind it, keeps. It also scales large images
+// while it decodes them, so the pixels are not quite those of a crop of the whole image.
+bool crops_while_decoding(const Stage& stage, const Stage& next);
 
 }  // namespace trireme::data

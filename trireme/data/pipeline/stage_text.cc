@@ -305,6 +305,10 @@ std::string table_of_stages() {
   return table;
 }
 
+bool crops_while_decoding(const Stage& stage, const Stage& next) {
+  return stage.form->name == "decode" && next.form->name == "random_resized_crop";
+}
+
 const Stage* find_stage(const Stages& stages, std::string_view name) {
   const auto found =
       std::ranges::find_if(stages, [&](const Stage& stage) { return stage.form->name == name; });
