@@ -5,6 +5,7 @@ import json
 import pathlib
 import random
 import shutil
+import statistics
 import subprocess
 import tempfile
 
@@ -98,8 +99,9 @@ def make_bytes(folder, records=4000):
 STEPS = 40
 
 
-def trained(path, stages, threads):
-    """The seconds of a step of the cnn in examples/images.yaml."""
+def trained(path, stages, threads, waited):
+    """The seconds of a step of the cnn in examples/images.yaml. Adds to `waited` the share of them
+    in which the step waited for its input."""
     with tempfile.TemporaryDirectory(prefix="trireme-bench-") as folder:
         report = pathlib.Path(folder) / "report.json"
         settings = (f"data.path={path}", f"data.stages={stages}", f"data.threads={threads}",
@@ -110,10 +112,12 @@ def trained(path, stages, threads):
         found = json.loads(report.read_text())
     phases = found["phases"][0]  # In each step but the first.
     seconds = sum(value for name, value in phases.items() if name not in ("rank", "steps"))
+    waited.append(found["input"]["waited_share"])
     return Measurement(seconds, seconds, found["cpu_seconds"] / STEPS)
 
 
 def rows_of_steps(base, small, rounds):
+    """The rows, and the median share of a step with decoding in which it waited for its input."""
     one = base / "one"
     for label in range(2):
         (one / str(label)).mkdir(parents=True)
@@ -121,12 +125,14 @@ def rows_of_steps(base, small, rounds):
             shutil.copy(file, one / str(label))
     rest = f"random_crop(32, padding=4) | flip | normalise({COLOURS})"
     decoded, repeated = "decoded each epoch", "one batch repeated"
+    waited = []
     taken = interleave({
-        decoded: functools.partial(trained, small, f"decode | {rest}", 1),
-        repeated: functools.partial(trained, one, f"decode | cache | normalise({COLOURS})", 1)},
+        decoded: functools.partial(trained, small, f"decode | {rest}", 1, waited),
+        repeated: functools.partial(trained, one, f"decode | cache | normalise({COLOURS})", 1,
+                                    [])},
         rounds, progress)
     return [Row("a step of the cnn, 64 JPEG 32x32", decoded, taken[decoded], repeated,
-                taken[repeated])]
+                taken[repeated])], statistics.median(waited)
 
 
 def make_images(folder, command, *more):
@@ -159,7 +165,8 @@ def measure_inputs(rounds):
                                    progress)
                 rows += [Row(data.title, mine, taken[mine], peer, taken[peer]) for peer in peers]
         rows += rows_of_service(sets[-1][0], rounds)
-        rows += rows_of_steps(base, small, rounds)
+        steps, waited = rows_of_steps(base, small, rounds)
+        rows += steps
     note = (f"The time of 1,000 samples in shuffled batches of {BATCH}, without a model. The bare "
             "C++ loop is the bound: a programme for this data alone, without LibTorch and without "
             "threads that hand batches over, which reads the files or has their bytes in memory "
@@ -170,7 +177,8 @@ def measure_inputs(rounds):
             "generated: CIFAR's size in quality 95, and photographs' size of 640x427 in quality "
             "90; FFCV reads them from its own format. The row of two jobs is the CPU time of 1,000 "
             "samples in all processes, of jobs with the same seed. The last row is a step of "
-            "training, beside one whose 64 images are decoded once.")
+            "training, beside one whose 64 images are decoded once; the first one waited "
+            f"{100 * waited:.1f} % of its time for its input.")
     missing = [f"{library} ({remedy})" for library, (python, remedy) in PIPELINES.items()
                if not python.exists()]
     if missing:
