@@ -20,7 +20,8 @@ class OutputFile : public testing::Test {
 
   static std::string refused(ErrorCode code, const fs::path& file,
                              const std::vector<fs::path>& made = {}) {
-    return message_of(code, [&] { require_place_of("--report", file, made); });
+    const auto no = [](const std::string&) { return false; };
+    return message_of(code, [&] { require_place_of("--report", file, made, no); });
   }
 
   const fs::path folder_ = fs::path(testing::TempDir()) / "trireme-output-file-test";
@@ -39,6 +40,18 @@ TEST_F(OutputFile, IsRefusedInAFolderThatIsMissing) {
                 missing.string() + "; try: mkdir -p " + missing.string() +
                 ", if that folder is meant");
   EXPECT_FALSE(fs::exists(missing));
+}
+
+TEST_F(OutputFile, MayLieInAFolderThatAPersonWants) {
+  static std::string asked;
+  const fs::path missing = folder_ / "pigeon" / "deep";
+  require_place_of("--report", missing / "r.json", {}, [](const std::string& question) {
+    asked = question;
+    return true;
+  });
+  EXPECT_EQ(asked, "--report " + (missing / "r.json").string() + ": there is no folder " +
+                       missing.string() + ". Shall it be made?");
+  EXPECT_TRUE(fs::is_directory(missing));
 }
 
 TEST_F(OutputFile, NamesAFolderWithASimilarName) {

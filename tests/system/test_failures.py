@@ -89,32 +89,55 @@ class Failures(SystemTest):
                 self.assertEqual(rest["loss_history"][: report["steps"]], report["loss_history"])
                 (self.folder / "run" / "log.jsonl").unlink()
 
-    def test_ctrl_c_in_a_terminal_saves_once(self):
+    def start_in_terminal(self, *words):
+        """Starts a command in a terminal of its own; returns its process and the terminal."""
         master, slave = pty.openpty()
         self.addCleanup(os.close, master)
-        run_dir = self.folder / "run"
-        process = subprocess.Popen([TRIREME, "train", DIGITS, *LONG, "--workers", "2", "--set",
-                                    f"run.dir={run_dir}"], stdin=slave, stdout=slave,
-                                   stderr=slave, env=environment(TERM="xterm", COLUMNS="100"),
+        process = subprocess.Popen([TRIREME, *words], stdin=slave, stdout=slave, stderr=slave,
+                                   env=environment(TERM="xterm", COLUMNS="100"),
                                    start_new_session=True, cwd=self.folder,
                                    preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
         self.started.append(process)
         os.close(slave)
+        return process, master
+
+    def read_terminal(self, terminal, seen, condition, seconds):
+        """Adds to `seen` what appears until the condition holds; returns whether it does."""
+        deadline = time.monotonic() + seconds
+        os.set_blocking(terminal, False)
+        while time.monotonic() < deadline:
+            try:
+                seen.extend(os.read(terminal, 65536))
+            except BlockingIOError:
+                time.sleep(0.02)
+            except OSError:  # Nobody writes to it any more.
+                return condition()
+            if condition():
+                return True
+        return False
+
+    def test_a_missing_folder_for_the_report_is_asked_for_in_a_terminal(self):
+        report = self.folder / "results" / "deep" / "r.json"
+        words = ("train", DIGITS, "--set", "train.steps=2", "--set",
+                 f"run.dir={self.folder / 'run'}", "--report", report)
+        for answer, code in ((b"n\n", 2), (b"\n", 2), (b"y\n", 0)):
+            process, terminal = self.start_in_terminal(*words)
+            seen = bytearray()
+            self.assertTrue(self.read_terminal(terminal, seen, lambda: b"[y/N]" in seen, 20), seen)
+            os.write(terminal, answer)
+            self.read_terminal(terminal, seen, lambda: process.poll() is not None, 60)
+            self.assertEqual(process.wait(timeout=20), code, seen)
+            self.assertEqual(report.exists(), code == 0, answer)
+            self.assertEqual(report.parent.exists(), code == 0, answer)
+
+    def test_ctrl_c_in_a_terminal_saves_once(self):
+        run_dir = self.folder / "run"
+        process, master = self.start_in_terminal("train", DIGITS, *LONG, "--workers", "2", "--set",
+                                                 f"run.dir={run_dir}")
         seen = bytearray()
 
         def read_until(condition, seconds):
-            deadline = time.monotonic() + seconds
-            os.set_blocking(master, False)
-            while time.monotonic() < deadline:
-                try:
-                    seen.extend(os.read(master, 65536))
-                except BlockingIOError:
-                    time.sleep(0.02)
-                except OSError:
-                    return condition()
-                if condition():
-                    return True
-            return False
+            return self.read_terminal(master, seen, condition, seconds)
 
         self.assertTrue(read_until(lambda: len(re.findall(rb"loss ", seen)) > 3, 60), seen[-2000:])
         os.write(master, b"\x03")

@@ -1,8 +1,12 @@
 #include <fmt/format.h>
+#include <poll.h>
 #include <trireme/base/error.h>
+#include <trireme/base/files.h>
 #include <trireme/base/units.h>
 #include <trireme/cli/output_file.h>
+#include <unistd.h>
 #include <algorithm>
+#include <iostream>
 #include <system_error>
 
 namespace trireme::cli {
@@ -39,8 +43,22 @@ fs::path similar_folder(const fs::path& missing) {
 
 }  // namespace
 
+bool ask_in_terminal(const std::string& question) {
+  constexpr int kMillisecondsToAnswer = 60'000;
+  // A process in the background would be stopped when it reads from the terminal.
+  if (!::isatty(STDIN_FILENO) || !::isatty(STDERR_FILENO) ||
+      ::tcgetpgrp(STDIN_FILENO) != ::getpgrp())
+    return false;
+  fmt::print(stderr, "{} [y/N] ", question);
+  pollfd input{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
+  std::string answer;
+  if (::poll(&input, 1, kMillisecondsToAnswer) > 0) std::getline(std::cin, answer);
+  return answer == "y" || answer == "Y" || answer == "yes";
+}
+
 void require_place_of(const std::string& option, const fs::path& file,
-                      const std::vector<fs::path>& made) {
+                      const std::vector<fs::path>& made,
+                      bool (*ask)(const std::string& question)) {
   if (file.empty()) return;
   const std::string given = fmt::format("{} {}", option, file.string());
   std::error_code ignored;  // A path that cannot be examined is refused when it is written.
@@ -56,6 +74,8 @@ void require_place_of(const std::string& option, const fs::path& file,
                 fmt::format("{}: {} is not a folder", given, folder.string()),
                 "a file in a folder");
   const fs::path similar = similar_folder(folder);
+  if (ask(fmt::format("{}: there is no folder {}. Shall it be made?", given, folder.string())))
+    return require_writable_folder(folder);
   const std::string make = fmt::format("mkdir -p {}", folder.string());
   throw Error(ErrorCode::not_found, "cli",
               fmt::format("{}: there is no folder {}", given, folder.string()),
