@@ -40,8 +40,8 @@ IN_DISTRIBUTED = (
             "not belong to the model", all_say=False),
     Mistake("replaced_layer", r"rank {last}: parameter 'output.weight' was replaced after its "),
     Mistake("plain_step", r"step \d+: the parameters are updated behind each backward\(\), but "),
-    Mistake("went_on_behind_leave", r"backward\(\) of all ranks behind World::leave\(\)",
-            all_say=False),
+    Mistake("went_on_behind_leave", r"rank \d, step 2: backward\(\) of all ranks behind "
+            r"World::leave\(\)", all_say=False),
     Mistake("loss_is_nan", "the loss of rank {last} is NaN or infinite in step 2", code=1),
     Mistake("cleared_gradients", r"rank \d, step 1: step\(\) without gradients"),
     Mistake("not_a_number_in_a_corner", r"step 64: rank \d: parameter 'table.weight' has values "
@@ -105,18 +105,19 @@ BETWEEN_RANKS = (
 # With DataParallel, whose replicas share one copy of the parameters or have their own.
 IN_DATA_PARALLEL = (
     Mistake("step_without_a_loss", r"step 1: step\(\) without a loss", apart=BOTH),
-    Mistake("negative_samples", r"rank {last}: backward\(\) with -3 samples", apart=BOTH),
-    Mistake("no_scalar", "rank {last}: the loss has 6 elements", apart=BOTH),
+    Mistake("negative_samples", r"step 3: rank {last}: backward\(\) with -3 samples", apart=BOTH),
+    Mistake("no_scalar", "step 3: rank {last}: the loss has 6 elements", apart=BOTH),
     Mistake("nan_with_data_parallel", "step 3: the loss of rank {last} is NaN", code=1,
             apart=BOTH),
     Mistake("other_decay_with_data_parallel",
             "rank {last}, step 3: its weight_decay is not that of ranks? 0", (2, 3), apart=BOTH),
     Mistake("went_on_behind_leave_with_data_parallel",
-            r"step\(\) of all ranks behind World::leave\(\)", all_say=False, apart=BOTH),
+            r"rank \d, step 1: step\(\) of all ranks behind World::leave\(\)", all_say=False,
+            apart=BOTH),
     Mistake("drifted_with_data_parallel", "step 4: the parameter 'output.bias' of rank {last} is "
             "not that of ranks? 0.*since step 2", (2, 3), apart=(True,)),
-    Mistake("drifted_with_data_parallel", "rank {last}: parameter 'output.bias' was written in "
-            "place, but all replicas of a host share one copy", (2, 3)),
+    Mistake("drifted_with_data_parallel", "step 4: rank {last}: parameter 'output.bias' was "
+            "written in place, but all replicas of a host share one copy", (2, 3)),
 )
 # Mistakes that only show when all ranks wait for each other.
 CALLS_OF_ONE_RANK = (

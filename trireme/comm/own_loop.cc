@@ -53,11 +53,12 @@ void OwnLoop::go_on_from(int64_t step) {
 
 void OwnLoop::require_not_left(const char* call) const {
   if (has_left)
-    throw Error(ErrorCode::invalid_argument, "comm",
-                fmt::format("{} of all ranks behind World::leave(), step {}: this rank has said "
-                            "goodbye to the others",
-                            call, steps_ + 1),
-                "leave() behind the last step, evaluation and checkpoint");
+    throw Error(
+        ErrorCode::invalid_argument, "comm",
+        fmt::format("{}step {}: {} of all ranks behind World::leave(): this rank has said "
+                    "goodbye to the others",
+                    world ? fmt::format("rank {}, ", world->rank()) : "", steps_ + 1, call),
+        "leave() behind the last step, evaluation and checkpoint");
 }
 
 void OwnLoop::require_elastic() const {

@@ -193,7 +193,7 @@ class AllReduceExchange : public Exchange {
 
   StepOutcome alone(const Contribution& mine) {
     if (mine.change.change != Change::none)
-      throw change_error(group_->rank(), mine.change, names_of(parameters_));
+      throw ErrorOfAllRanks(change_error(group_->rank(), mine.change, names_of(parameters_)));
     StepOutcome outcome;
     weighted_ = mine.total_samples > 0;
     outcome.samples = mine.samples;

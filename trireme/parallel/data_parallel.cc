@@ -52,12 +52,16 @@ ReproducibleExchange& DataParallel::Impl::with_shards() const {
 void DataParallel::Impl::refuse(ParameterChange mine) const {
   const at::Tensor own = at::tensor({static_cast<int64_t>(mine.change), int64_t{mine.parameter}});
   const at::Tensor all = at::zeros({group->size(), 2}, at::kLong);
+Error DataParallel::Impl::refusal(int rank, ParameterChange found) const {
+  const Error error = change_error(rank, found, names_of(state.parameters));
+  return own_loop ? with_step(error, own_steps + 1) : error;
+}
+
   group->all_gather(own, all.view({-1}));
   for (int rank = 0; rank < group->size(); ++rank)
     if (const auto change = static_cast<Change>(all[rank][0].item<int64_t>());
         change != Change::none)
-      throw change_error(rank, {change, static_cast<int>(all[rank][1].item<int64_t>())},
-                         names_of(state.parameters));
+      throw refusal(rank, {change, static_cast<int>(all[rank][1].item<int64_t>())});
 }
 
 void DataParallel::Impl::refuse_changes() const {
@@ -176,7 +180,7 @@ void DataParallel::Impl::look_at_own_step(const StepOutcome& outcome) {
 void DataParallel::Impl::refuse_on_all(ParameterChange found) {
   pending = {.change = found};
   finish([](std::span<const int>) {});
-  throw change_error(group->rank(), found, names_of(state.parameters));
+  throw refusal(group->rank(), found);
 }
 
 StepOutcome DataParallel::Impl::exchange_facts(const Contribution& mine, const Update& update) {
@@ -186,12 +190,12 @@ StepOutcome DataParallel::Impl::exchange_facts(const Contribution& mine, const U
     if (compares_now) alike_in = own_steps + 1;
     return outcome;
   } catch (const ErrorOfAllRanks& error) {
-    if (!own_loop || group->size() == 1) throw;
+    if (!own_loop) throw;
     const OwnPlace place{.steps = own_steps, .alike_in = alike_in};
     refuse_differences(*group, place, facts_of({}, *module, *optimizer, parameters));
     if (dynamic_cast<const OtherDigests*>(&error) && compares_parameters())
       refuse_other_parameters(*group, place, parameters);
-    throw;
+    throw ErrorOfAllRanks(with_step(error, own_steps + 1));
   }
 }
 

@@ -91,3 +91,5 @@ struct DataParallel::Impl : UpdatedTensors {
 };
 
 }  // namespace trireme
+  // In a loop of the user's own its text names the step.
+  Error refusal(int rank, ParameterChange found) const;

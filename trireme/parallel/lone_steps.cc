@@ -2,11 +2,9 @@
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 
-#include <fmt/format.h>
-
-#include <trireme/base/error_parts.h>
 #include <trireme/parallel/lone_steps.h>
 #include <trireme/parallel/optimizer_groups.h>
+#include <trireme/parallel/step_facts.h>
 #include <trireme/parallel/updated_tensors.h>
 #include <utility>
 
@@ -57,11 +55,7 @@ void LoneSteps::reach(int parameter) {
 
 void LoneSteps::refuse(ParameterChange found) const {
   if (found.change == Change::none) return;
-  const Error error = change_error(0, found, names_of(parameters_));
-  const auto [what, remedy] = parts_of(error);
-  const std::string step = fmt::format("step {}: ", steps_ + 1);
-  throw Error(error.code(), "parallel", what.find(step) == std::string::npos ? step + what : what,
-              remedy);
+  throw with_step(change_error(0, found, names_of(parameters_)), steps_ + 1);
 }
 
 void LoneSteps::require_gradients() {

@@ -275,10 +275,7 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
       refuse_differences(*engine.group, place(), facts());
       if (dynamic_cast<const OtherDigests*>(&error))
         refuse_other_parameters(*engine.group, place(), engine.parameters);
-      const auto [what, remedy] = parts_of(error);
-      const std::string step = fmt::format("step {}: ", steps + 1);
-      if (what.find(step) != std::string::npos) throw;
-      throw ErrorOfAllRanks(error.code(), "parallel", step + what, remedy);
+      throw ErrorOfAllRanks(with_step(error, steps + 1));
     }
   }
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <trireme/base/error.h>
+#include <trireme/base/error_parts.h>
 #include <trireme/parallel/step_facts.h>
 #include <cmath>
 
@@ -18,6 +19,13 @@ double folded(uint64_t value) {
 }
 
 }  // namespace
+
+Error with_step(const Error& error, int64_t step) {
+  const auto [what, remedy] = parts_of(error);
+  const std::string name = fmt::format("step {}: ", step);
+  return Error(error.code(), "parallel", what.find(name) == std::string::npos ? name + what : what,
+               remedy);
+}
 
 void StepFacts::write(const Contribution& mine, int rank, const std::vector<bool>& has_gradient,
                       bool gradients_are_finite, const at::Tensor& values) const {

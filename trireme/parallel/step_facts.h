@@ -17,6 +17,9 @@ class ErrorOfAllRanks : public Error {
   using Error::Error;
 };
 
+// The same error with the number of the step in front, unless its text names that step.
+Error with_step(const Error& error, int64_t step);
+
 // The ranks told different digests.
 class OtherDigests : public ErrorOfAllRanks {
  public:

@@ -87,7 +87,7 @@ class OneCopyOfAHost : public SharedExchange {
     if (between_) between_->end_step(outcome.updated);
     const auto rewritten = find_rewritten();
     finish(outcome.updated);
-    if (rewritten) throw *rewritten;
+    if (rewritten) throw ErrorOfAllRanks(*rewritten);
     return outcome;
   }
 
