@@ -155,6 +155,102 @@ void drifted_with_data_parallel(World& world) {
   }
 }
 
+// The same behind the last step, for leave(). Memory that is loaded is the rank's own, also if
+// the replicas shared theirs.
+void drifted_at_the_end_with_data_parallel(World& world) {
+  auto model = std::make_shared<Net>();
+  trireme::DataParallel replica(world, model, trireme::SGD{.lr = 0.1}, replica_options());
+  for (int step = 1; step <= 3; ++step) replica.step(model->forward(samples()).sum(), 2);
+  if (is_last(world)) model->output->bias.set_data(torch::ones({3}));
+  world.leave();
+}
+
+// The loop as it was, beside a DataParallel: each rank trains by itself.
+void plain_loop_with_data_parallel(World& world) {
+  auto model = std::make_shared<Net>();
+  trireme::DataParallel replica(world, model, trireme::SGD{.lr = 0.1}, replica_options());
+  torch::optim::SGD plain(model->parameters(), 0.001);
+  for (int step = 1; step <= 40; ++step) one_step(*model, plain);
+}
+
+// It ends early, and may leave when the engine is gone.
+void short_plain_loop(World& world, bool leaves_behind) {
+  auto model = std::make_shared<Net>();
+  const auto optimizer = std::make_shared<torch::optim::SGD>(model->parameters(), 0.001);
+  trireme::DataParallel replica(world, model, optimizer, replica_options());
+  for (int step = 1; step <= 3; ++step) one_step(*model, *optimizer);
+  if (!leaves_behind) world.leave();
+}
+
+void short_plain_loop_with_data_parallel(World& world) { short_plain_loop(world, false); }
+
+void plain_loop_of_an_engine_that_is_gone(World& world) { short_plain_loop(world, true); }
+
+// One of two engines is forgotten, and its model is trained past it.
+void one_of_two_replicas(World& world) {
+  auto first = std::make_shared<Net>(), second = std::make_shared<Net>();
+  trireme::DataParallel replica(world, first, trireme::SGD{.lr = 0.1}, replica_options());
+  trireme::DataParallel forgotten(world, second, trireme::SGD{.lr = 0.1}, replica_options());
+  torch::optim::SGD plain(second->parameters(), 0.001);
+  for (int step = 1; step <= 40; ++step) {
+    one_step(*second, plain);
+    replica.step(first->forward(samples()).mean(), 2);
+  }
+}
+
+// A GAN: the backward of the generator's engine goes through the critic.
+void two_replicas_as_meant(World& world) {
+  auto generator = std::make_shared<Net>(), critic = std::make_shared<Net>();
+  trireme::DataParallel of_generator(world, generator, trireme::SGD{.lr = 0.01},
+                                     replica_options());
+  trireme::DataParallel of_critic(world, critic, trireme::SGD{.lr = 0.01}, replica_options());
+  const auto made = [&] { return generator->forward(samples()).repeat({1, 2}); };
+  for (int step = 1; step <= 40; ++step) {
+    for (int pass = 0; pass < 2; ++pass)
+      of_critic.backward(critic->forward(made().detach()).mean(), 2);
+    of_critic.step();
+    of_generator.step(-critic->forward(made()).mean(), 2);
+    critic->zero_grad();
+  }
+  world.leave();
+}
+
+// A plain loop before the engine is made, and a step behind it; the loop's own backward() calls
+// for samples that are hard to tell; weights that are loaded in the way that is documented.
+void own_backward_as_meant(World& world) {
+  auto model = std::make_shared<Net>();
+  torch::optim::SGD plain(model->parameters(), 0.001);
+  for (int step = 1; step <= 20; ++step) one_step(*model, plain);
+  trireme::DataParallel replica(world, model, trireme::SGD{.lr = 0.01}, replica_options());
+  for (int step = 1; step <= 40; ++step) {
+    const auto hard = samples().requires_grad_();
+    for (int pass = 0; pass < 3; ++pass) model->forward(hard).mean().backward();
+    model->zero_grad();
+    if (step > 20)
+      replica.modify_parameters([&] { model->output->bias.copy_(torch::full({3}, step)); });
+    else
+      replica.step(model->forward(hard.detach() + 0.1 * hard.grad().sign()).mean(), 2);
+  }
+  world.leave();
+}
+
+// Parameters are written between two backward() of a step, and written back.
+void written_back_as_meant(World& world) {
+  auto model = std::make_shared<Net>();
+  trireme::DataParallel replica(world, model, trireme::SGD{.lr = 0.01}, replica_options());
+  for (int step = 1; step <= 20; ++step) {
+    const auto data = samples();
+    model->forward(data).mean().backward();
+    const auto own = model->output->bias.detach().clone();
+    model->output->bias.data().add_(model->output->bias.grad(), 0.05);
+    model->zero_grad();
+    replica.backward(model->forward(data).mean(), 2);
+    model->output->bias.data().copy_(own);
+    replica.step();
+  }
+  world.leave();
+}
+
 // The loss of rank 1 is NaN, and its gradients are not.
 void loss_is_nan(World& world) {
   trireme::LoopRecord record(world, {.progress = false});
@@ -315,6 +411,14 @@ Loops mistakes_in_values() {
           {"another_type", another_type},
           {"replaced_layer", replaced_layer},
           {"drifted_with_data_parallel", drifted_with_data_parallel},
+          {"drifted_at_the_end_with_data_parallel", drifted_at_the_end_with_data_parallel},
+          {"plain_loop_with_data_parallel", plain_loop_with_data_parallel},
+          {"short_plain_loop_with_data_parallel", short_plain_loop_with_data_parallel},
+          {"plain_loop_of_an_engine_that_is_gone", plain_loop_of_an_engine_that_is_gone},
+          {"one_of_two_replicas", one_of_two_replicas},
+          {"two_replicas_as_meant", two_replicas_as_meant},
+          {"own_backward_as_meant", own_backward_as_meant},
+          {"written_back_as_meant", written_back_as_meant},
           {"loss_is_nan", loss_is_nan},
           {"moved_before_the_step", moved_before_the_step},
           {"nan_with_data_parallel", nan_with_data_parallel},

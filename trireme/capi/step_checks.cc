@@ -6,7 +6,6 @@
 #include <trireme/base/log.h>
 #include <trireme/capi/handles.h>
 #include <trireme/capi/step_checks.h>
-#include <trireme/comm/at_the_end.h>
 #include <trireme/comm/world.h>
 #include <trireme/parallel/finite_gradient.h>
 #include <trireme/train/state_transfer.h>
@@ -207,10 +206,8 @@ void StepChecks::end_step(bool in_whole) {
 
 void StepChecks::tell_at_the_end() {
   if (!group_ || group_->size() == 1 || check_every_ == 0 || loop_->has_left) return;
-  comm::ParametersAtTheEnd own{.digests = {}, .steps = steps_, .alike_in = 0};
-  for (const NamedTensor& parameter : parameters_)
-    own.digests.emplace_back(parameter.name, static_cast<int64_t>(digest_of({parameter})));
-  loop_->facts_at_the_end[fmt::format("gradients {}", number_)] = own.to_text();
+  loop_->facts_at_the_end[fmt::format("gradients {}", number_)] =
+      parameters_at_the_end(parameters_, steps_, /*alike_in=*/0);
 }
 
 }  // namespace trireme::capi

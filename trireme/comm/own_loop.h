@@ -28,14 +28,16 @@ struct OwnLoop {
   BatchInHand batch;
   int engines = 0;  // The engines that were made so far; and the same of loaders.
   int loaders = 0;
-  bool regroup = false;     // All ranks know that they meet again after this step.
-  bool stop = false;        // All ranks know that one was asked to stop.
-  bool is_elastic = false;  // It runs inside run_elastic().
+  int replicas = 0;               // Those of DataParallel.
+  int backwards_of_replicas = 0;  // The backward passes under way that a DataParallel has begun.
+  bool regroup = false;           // All ranks know that they meet again after this step.
+  bool stop = false;              // All ranks know that one was asked to stop.
+  bool is_elastic = false;        // It runs inside run_elastic().
   // Whether this process is asked to stop; null: the loop does not listen.
   std::function<bool()> wants_stop;
   // Called as long as they live: before another batch is in hand; by leave(), which compares the
-  // facts over all ranks before it says goodbye; and in each new generation of an elastic job,
-  // in this order (train/own_checkpoint.h).
+  // facts over all ranks before it says goodbye, and then throws an Error of such a call; and in
+  // each new generation of an elastic job, in this order (train/own_checkpoint.h).
   std::vector<std::weak_ptr<const std::function<void(const BatchInHand& next)>>> before_batch;
   std::vector<std::weak_ptr<const std::function<void()>>> before_leave, rebind;
   std::map<std::string, std::string> facts_at_the_end;

@@ -478,9 +478,22 @@ void World::leave() {
   if (std::exchange(impl_->has_left, true)) return;
   OwnLoop& loop = *own_loop();
   impl_->meeting.phases()->set(Phase::leaving);
-  for (const auto& each : loop.before_leave)
-    if (const auto tell = each.lock()) (*tell)();
-  if (!loop.facts_at_the_end.empty()) compare_at_the_end(loop.facts_at_the_end);
+  // A rank that has found a mistake meets the others all the same, so that all can tell theirs.
+  std::exception_ptr mistake;
+  for (const auto& each : loop.before_leave) {
+    const auto tell = each.lock();
+    try {
+      if (tell) (*tell)();
+    } catch (const Error&) {
+      if (!mistake) mistake = std::current_exception();
+    }
+  }
+  try {
+    if (!loop.facts_at_the_end.empty()) compare_at_the_end(loop.facts_at_the_end);
+  } catch (const Error&) {
+    if (!mistake) throw;
+  }
+  if (mistake) std::rethrow_exception(mistake);
   loop.has_left = true;
   comm::leave_mpi(Deadline::after(impl_->options().timeout));
   impl_->meeting.leave();

@@ -149,7 +149,9 @@ class World {
   Json times();
   // The CPU time of the launcher, if it runs the coordinator; for reports.
   double coordinator_cpu_seconds();
-  // Says goodbye. No call after it communicates.
+  // Says goodbye. No call after it communicates. COLLECTIVE in a loop with Distributed or
+  // DataParallel, whose parameters the ranks compare before: Error(invalid_argument) names
+  // parameters that differ, or a loop that has trained them past a DataParallel.
   void leave();
 
   // For loops that use Distributed (parallel/distributed.h). Returns the number of samples that

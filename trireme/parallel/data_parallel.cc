@@ -1,9 +1,11 @@
+#include <torch/csrc/autograd/graph_task.h>
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 
 #include <fmt/ranges.h>
 
 #include <trireme/base/error.h>
+#include <trireme/base/error_parts.h>
 #include <trireme/base/hash.h>
 #include <trireme/base/log.h>
 #include <trireme/parallel/data_parallel_impl.h>
@@ -17,6 +19,7 @@
 #include <trireme/watch/phase_marks.h>
 #include <algorithm>
 #include <cmath>
+#include <exception>
 #include <limits>
 
 namespace trireme {
@@ -49,14 +52,14 @@ ReproducibleExchange& DataParallel::Impl::with_shards() const {
   return *shards;
 }
 
-void DataParallel::Impl::refuse(ParameterChange mine) const {
-  const at::Tensor own = at::tensor({static_cast<int64_t>(mine.change), int64_t{mine.parameter}});
-  const at::Tensor all = at::zeros({group->size(), 2}, at::kLong);
 Error DataParallel::Impl::refusal(int rank, ParameterChange found) const {
   const Error error = change_error(rank, found, names_of(state.parameters));
   return own_loop ? with_step(error, own_steps + 1) : error;
 }
 
+void DataParallel::Impl::refuse(ParameterChange mine) const {
+  const at::Tensor own = at::tensor({static_cast<int64_t>(mine.change), int64_t{mine.parameter}});
+  const at::Tensor all = at::zeros({group->size(), 2}, at::kLong);
   group->all_gather(own, all.view({-1}));
   for (int rank = 0; rank < group->size(); ++rank)
     if (const auto change = static_cast<Change>(all[rank][0].item<int64_t>());
@@ -73,6 +76,7 @@ void DataParallel::Impl::refuse_changes() const {
 void DataParallel::Impl::sync_state() {
   // Memory and messages have the old form's size.
   refuse(forms.find_new_form());
+  forget_writes();
   if (shared) {
     broadcast(kept_in_16_bits());
     if (group->rank() == 0) masters.adopt();
@@ -137,6 +141,17 @@ bool DataParallel::Impl::is_digest_due() const {
 
 void DataParallel::Impl::look_for_own_loop(World& world, bool may_train_apart) {
   own_loop = world.own_loop();
+  number = own_loop->replicas++;
+  past_engine = std::make_unique<UpdatesPastEngine>(state.parameters);
+  own_backward = std::make_unique<GradientWatch>(tensors_of(state.parameters),
+                                                 [this](int) { look_at_own_backward(); });
+  own_backward->arm(true);
+  before_leave = std::make_shared<const std::function<void()>>([this] {
+    tell_at_the_end();
+    if (const ParameterChange found = find_past_engine(); found.change != Change::none)
+      throw change_error(group->rank(), found, {});
+  });
+  own_loop->before_leave.emplace_back(before_leave);
   if (group->size() == 1 || may_train_apart) return;
   apart_from_engines = TrainedApart::of_process();
   apart_from_engines->know(state.parameters);
@@ -177,6 +192,51 @@ void DataParallel::Impl::look_at_own_step(const StepOutcome& outcome) {
     log_warning("{}: nothing was updated (StepOutcome::nonfinite_ranks)", what);
 }
 
+// The backward() of one engine may reach the parameters of another one, as in a GAN. It is none of
+// the loop's own.
+void DataParallel::Impl::look_at_own_backward() {
+  if (own_loop->backwards_of_replicas > 0) return;
+  const int task = torch::autograd::get_current_graph_task_id();
+  if (std::exchange(reached_by, task) == task) return;
+  past_engine->look();
+  if (past_engine->are_too_many())
+    throw change_error(
+        group->rank(),
+        {Change::past_replica, static_cast<int>(own_steps) + past_engine->count() + 1}, {});
+}
+
+// A loop that has made steps may write its parameters behind the last one.
+ParameterChange DataParallel::Impl::find_past_engine() const {
+  if (own_steps > 0) return {};
+  past_engine->look();
+  return past_engine->count() == 0 ? ParameterChange()
+                                   : ParameterChange{Change::past_replica, past_engine->count()};
+}
+
+void DataParallel::Impl::forget_writes() const {
+  if (past_engine) past_engine->forget();
+}
+
+// Local steps keep replicas apart.
+void DataParallel::Impl::tell_at_the_end() const {
+  if (group->size() == 1 || apart) return;
+  own_loop->facts_at_the_end[fmt::format("DataParallel {}", number)] =
+      parameters_at_the_end(state.parameters, own_steps, alike_in);
+}
+
+DataParallel::Impl::~Impl() {
+  if (!own_loop || own_loop->has_left || std::uncaught_exceptions() > 0) return;
+  try {
+    tell_at_the_end();
+    if (const ParameterChange found = find_past_engine(); found.change != Change::none) {
+      const auto [what, remedy] = parts_of(change_error(group->rank(), found, {}));
+      log_error("{}; try: {}", what, remedy);
+    }
+  } catch (const std::exception& error) {
+    log_error("the parameters at the end cannot be read: {}", brief(error));
+  }
+}
+
 void DataParallel::Impl::refuse_on_all(ParameterChange found) {
   pending = {.change = found};
   finish([](std::span<const int>) {});
@@ -192,7 +252,8 @@ StepOutcome DataParallel::Impl::exchange_facts(const Contribution& mine, const U
   } catch (const ErrorOfAllRanks& error) {
     if (!own_loop) throw;
     const OwnPlace place{.steps = own_steps, .alike_in = alike_in};
-    refuse_differences(*group, place, facts_of({}, *module, *optimizer, parameters));
+    if (group->size() > 1)
+      refuse_differences(*group, place, facts_of({}, *module, *optimizer, parameters));
     if (dynamic_cast<const OtherDigests*>(&error) && compares_parameters())
       refuse_other_parameters(*group, place, parameters);
     throw ErrorOfAllRanks(with_step(error, own_steps + 1));
@@ -220,6 +281,7 @@ StepOutcome DataParallel::Impl::finish(const Update& update) {
   outcome.bytes_sent = sent.bytes_sent;
   outcome.updated_elements += updated_elements;
   masters.publish();
+  forget_writes();
   tell_unused(outcome);
   look_at_own_step(outcome);
   if (scaler && outcome.samples > 0 && outcome.nonfinite_ranks.empty())
@@ -288,6 +350,11 @@ void DataParallel::backward(const at::Tensor& loss, int64_t samples, int64_t tot
   impl_->enter(Phase::backward);
   std::optional<AllocationScope> scope;
   if (auto memory = impl_->exchange->gradient_memory()) scope.emplace(std::move(memory));
+  World::OwnLoop* const loop = impl_->own_loop.get();
+  if (loop) ++loop->backwards_of_replicas;
+  const std::shared_ptr<void> until_the_end(nullptr, [loop](void*) {
+    if (loop) --loop->backwards_of_replicas;
+  });
   loss.backward(start);
   separate_gradients(impl_->state.parameters);
 }
@@ -343,6 +410,7 @@ void DataParallel::request_stop() { impl_->pending.wants_stop = true; }
 void DataParallel::request_regroup() { impl_->pending.wants_regroup = true; }
 void DataParallel::synchronise() {
   if (impl_->apart) impl_->apart->synchronise();
+  impl_->forget_writes();
   impl_->masters.publish();
 }
 void DataParallel::sync_buffers() { impl_->broadcast(impl_->state.buffers); }

@@ -27,7 +27,10 @@ class OptimizerOptions;
 
 namespace trireme {
 
-// One thread at a time may use it.
+// One thread at a time may use it. A loop of a World calls neither loss.backward() nor an
+// optimizer's step() for the parameters itself: after 16 such updates without a step() of the
+// DataParallel, that backward() throws Error(invalid_argument), and so does World::leave() after
+// fewer if there has been no step() at all.
 class DataParallel {
  public:
   // COLLECTIVE. For one replica in each process. Connects the world, plans the engine, and

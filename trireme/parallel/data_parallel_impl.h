@@ -2,6 +2,7 @@
 #pragma once
 #include <trireme/parallel/data_parallel.h>
 #include <trireme/parallel/fused/fused_optimizer.h>
+#include <trireme/parallel/gradient_watch.h>
 #include <trireme/parallel/offloaded_model.h>
 #include <trireme/parallel/parameter_changes.h>
 #include <trireme/parallel/reproducible_exchange.h>
@@ -9,6 +10,7 @@
 #include <trireme/parallel/shared/shared_exchange.h>
 #include <trireme/parallel/trained_apart.h>
 #include <trireme/parallel/updated_tensors.h>
+#include <trireme/parallel/updates_past_engine.h>
 #include <memory>
 #include <optional>
 #include <span>
@@ -41,12 +43,23 @@ struct DataParallel::Impl : UpdatedTensors {
   int64_t own_steps = 0;
   int64_t alike_in = 0;  // The last step in which the replicas' parameters were found alike.
   std::shared_ptr<TrainedApart> apart_from_engines;  // Null unless the loop is looked at for it.
+  // Null without a loop of the user's own: the loop's own backward() calls, and what it writes
+  // between them.
+  std::unique_ptr<UpdatesPastEngine> past_engine;
+  std::unique_ptr<GradientWatch> own_backward;
+  int reached_by = -1;  // The last of them that reached a parameter.
+  int number = 0;  // Among those of the loop.
+  std::shared_ptr<const std::function<void()>> before_leave;
   const bool skip_nonfinite;
   int64_t updated_elements = 0;    // By update(), in the current step.
   std::optional<Traffic> traffic;  // The group's, when the gradients of the step began to travel.
 
   Impl(std::shared_ptr<Group> the_group, std::shared_ptr<torch::nn::Module> the_module,
        UpdatedTensors updated, const DataParallelOptions& options);
+  Impl(const Impl&) = delete;
+  // Tells of updates past the engine, unless an exception passes or the loop has left. leave()
+  // compares the parameters of an engine that is gone too.
+  ~Impl();
 
   // data_parallel_start.cc: the way from the options to the exchange.
   // COLLECTIVE. Plans the engine, and compares the plan and everything else that must be alike on
@@ -78,6 +91,15 @@ struct DataParallel::Impl : UpdatedTensors {
   uint64_t digest_for_own_loop() const;
   void look_for_own_loop(World& world, bool may_train_apart);
   void look_at_own_step(const StepOutcome& outcome);
+  // Runs in each backward, when a gradient has been accumulated.
+  void look_at_own_backward();
+  void tell_at_the_end() const;
+  // Change::past_replica, if the loop comes to its end without a step() of the engine.
+  ParameterChange find_past_engine() const;
+  // All ranks have got the same parameters, or have made a step.
+  void forget_writes() const;
+  // In a loop of the user's own its text names the step.
+  Error refusal(int rank, ParameterChange found) const;
   // The phases and steps of the loop, which the launcher knows and where faults strike. They do
   // nothing in an engine of the Trainer.
   void enter(Phase phase) const;
@@ -91,5 +113,3 @@ struct DataParallel::Impl : UpdatedTensors {
 };
 
 }  // namespace trireme
-  // In a loop of the user's own its text names the step.
-  Error refusal(int rank, ParameterChange found) const;

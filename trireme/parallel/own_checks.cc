@@ -2,17 +2,12 @@
 #include <trireme/parallel/finite_gradient.h>
 #include <trireme/parallel/flat_gradients.h>
 #include <trireme/parallel/own_checks.h>
-#include <trireme/parallel/value_sample.h>
 #include <algorithm>
 #include <limits>
 #include <utility>
 
 namespace trireme {
 namespace {
-
-// A loop may write parameters between two backward() of a step, and write them back (Foret et al.
-// 2021, "Sharpness-Aware Minimization"). It does so a few times.
-constexpr int kWritesWithoutStep = 16;
 
 // A loss that is NaN makes whole gradients so. Of a large one the first values are looked at,
 // because all of them would be one more pass over memory in each step.
@@ -21,7 +16,7 @@ constexpr int64_t kMostValuesLookedAt = int64_t{1} << 18;
 }  // namespace
 
 OwnChecks::OwnChecks(const std::vector<NamedTensor>& parameters, const OwnStepsOptions& options)
-    : parameters_(parameters), wants_finite_(options.stop_on_nan) {
+    : parameters_(parameters), wants_finite_(options.stop_on_nan), past_engine_(parameters) {
   if (!options.trains_apart) {
     apart_ = TrainedApart::of_process();
     apart_->know(parameters);
@@ -61,14 +56,12 @@ void OwnChecks::look_at(int parameter) {
 
 ParameterChange OwnChecks::find(int64_t step) {
   count_moves();
-  if (const uint64_t now = sample_now(); std::exchange(sample_, now) != now)
-    ++written_without_step_;
+  past_engine_.look();
   if (not_finite_ >= 0) return {Change::not_finite, std::exchange(not_finite_, -1)};
   if (const auto found = apart_ ? apart_->find_change() : ParameterChange();
       found.change != Change::none)
     return found;
-  if (written_without_step_ >= kWritesWithoutStep)
-    return {Change::past_engine, static_cast<int>(step)};
+  if (past_engine_.are_too_many()) return {Change::past_engine, static_cast<int>(step)};
   if (wants_finite_ && looks_at_all()) return find_bad_parameter();
   return {};
 }
@@ -79,10 +72,8 @@ void OwnChecks::adopt_writes() {
   versions_ = count_versions();
   places_ = mix_of_places();
   moves_ = 0;
-  sample_ = sample_now();
+  past_engine_.adopt();
 }
-
-uint64_t OwnChecks::sample_now() const { return sample_of(parameters_); }
 
 void OwnChecks::update(const std::function<void()>& own) {
   const uint64_t before = count_versions();
@@ -90,10 +81,7 @@ void OwnChecks::update(const std::function<void()>& own) {
   versions_ += count_versions() - before;
 }
 
-void OwnChecks::end_evaluation() {
-  written_without_step_ = 0;
-  sample_ = sample_now();
-}
+void OwnChecks::end_evaluation() { past_engine_.forget(); }
 
 void OwnChecks::end_step() {
   end_evaluation();

@@ -4,6 +4,7 @@
 #include <trireme/parallel/own_steps.h>
 #include <trireme/parallel/parameter_changes.h>
 #include <trireme/parallel/trained_apart.h>
+#include <trireme/parallel/updates_past_engine.h>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -34,14 +35,13 @@ class OwnChecks {
   void adopt_writes();
   // A hash of one value of each parameter at the last find(): the same on all ranks as long as
   // these are.
-  uint64_t sample() const { return sample_; }
+  uint64_t sample() const { return past_engine_.sample(); }
   // Runs the optimizer's own step.
   void update(const std::function<void()>& own);
   void end_step();        // Another step begins,
   void end_evaluation();  // or another evaluation of its closure.
 
  private:
-  uint64_t sample_now() const;
   uint64_t count_versions() const;
   uint64_t mix_of_places() const;
   void count_moves();
@@ -58,9 +58,7 @@ class OwnChecks {
   int64_t steps_ = 1;    // The number of the step under way.
   int not_finite_ = -1;  // The first parameter whose gradient is not.
   uint64_t versions_ = 0, places_ = 0, moves_ = 0;
-  // For the loop that never calls step().
-  uint64_t sample_ = 1;
-  int written_without_step_ = 0;
+  UpdatesPastEngine past_engine_;        // For the loop that never calls step().
   std::shared_ptr<TrainedApart> apart_;  // Null if the loop may train other tensors.
 };
 

@@ -7,6 +7,7 @@
 #include <trireme/base/error.h>
 #include <trireme/base/hash.h>
 #include <trireme/base/log.h>
+#include <trireme/comm/at_the_end.h>
 #include <trireme/comm/odd_ranks.h>
 #include <trireme/parallel/optimizer.h>
 #include <trireme/parallel/own_differences.h>
@@ -128,6 +129,14 @@ void refuse_other_parameters(Group& group, const OwnPlace& place,
           found->others > 0 ? fmt::format(", nor are {} others", found->others) : "",
           since_when(place.alike_in)),
       place.remedy);
+}
+
+std::string parameters_at_the_end(const std::vector<NamedTensor>& parameters, int64_t steps,
+                                  int64_t alike_in) {
+  comm::ParametersAtTheEnd own{.digests = {}, .steps = steps, .alike_in = alike_in};
+  for (const NamedTensor& each : parameters)
+    own.digests.emplace_back(each.name, std::bit_cast<int64_t>(digest_of({each})));
+  return own.to_text();
 }
 
 void refuse_same_samples(Group& group, const OwnPlace& place, int64_t gradients) {

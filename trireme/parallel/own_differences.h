@@ -6,6 +6,7 @@
 #include <trireme/comm/own_loop.h>
 #include <trireme/parallel/module_state.h>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace trireme {
@@ -41,6 +42,11 @@ void refuse_differences(Group& group, const OwnPlace& place, const std::vector<O
 // parameters differ. Ranks that have joined do not count.
 void refuse_other_parameters(Group& group, const OwnPlace& place,
                              const std::vector<NamedTensor>& parameters);
+
+// The parameters at the end of an engine, or of the loop, for OwnLoop::facts_at_the_end. `steps`
+// were made, and `alike_in` is as in OwnPlace.
+std::string parameters_at_the_end(const std::vector<NamedTensor>& parameters, int64_t steps,
+                                  int64_t alike_in);
 
 // COLLECTIVE. `gradients` is a digest of the first gradients that this rank has computed alone; 0:
 // its samples are shared. Throws ErrorOfAllRanks(invalid_argument) if all ranks have the same, and

@@ -8,9 +8,7 @@
 #include <fmt/format.h>
 
 #include <trireme/base/error.h>
-#include <trireme/base/error_parts.h>
 #include <trireme/base/hash.h>
-#include <trireme/comm/at_the_end.h>
 #include <trireme/parallel/backward_end.h>
 #include <trireme/parallel/counted_gradients.h>
 #include <trireme/parallel/data_parallel_impl.h>
@@ -314,10 +312,8 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
   }
   void tell_at_the_end() const {
     if (check_every == 0) return;
-    comm::ParametersAtTheEnd own{.digests = {}, .steps = steps, .alike_in = alike_in};
-    for (const NamedTensor& each : engine.parameters)
-      own.digests.emplace_back(each.name, static_cast<int64_t>(digest_of({each})));
-    loop->facts_at_the_end[fmt::format("optimizer {}", number)] = own.to_text();
+    loop->facts_at_the_end[fmt::format("optimizer {}", number)] =
+        parameters_at_the_end(engine.parameters, steps, alike_in);
   }
 
   at::Tensor step_with(const Closure& closure, const std::function<at::Tensor(Closure)>& own) {

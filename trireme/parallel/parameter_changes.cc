@@ -105,6 +105,14 @@ Error change_error(int rank, ParameterChange found, std::span<const std::string>
                       "not by the step() of their Distributed optimizer",
                       rank, found.parameter),
           "step() of the Distributed optimizer, and no other optimizer for these parameters");
+    case Change::past_replica:
+      return refuse(
+          fmt::format("rank {}, step {}: the parameters are updated behind loss.backward(), but "
+                      "not by the step() of their DataParallel: the ranks do not get each other's "
+                      "gradients",
+                      rank, found.parameter),
+          "call replica.step(loss, samples) in the place of loss.backward() and optimizer.step(). "
+          "trireme::Distributed leaves both as they are");
     case Change::rewritten: return changed_while_shared(whose, "was written in place");
     case Change::told:
       return refuse(fmt::format("rank {} has refused the step", rank), "its text");

@@ -32,6 +32,7 @@ enum class Change : int {
   no_gradients,      // It came to step() when all gradients had been cleared.
   trained_apart,     // It trains a tensor that no engine has.
   past_engine,       // Its parameters are written again and again, and step() is not called.
+  past_replica,      // The same, and the engine is a DataParallel.
   told,              // The rank itself tells the others what it has found (capi/step_checks.h).
 };
 
@@ -39,7 +40,8 @@ struct ParameterChange {
   Change change = Change::none;
   // An index in the engine's list; for `unknown`, in the module's list. For `no_backward`,
   // `no_gradients` and `own_alone` the step, for `negative_samples` and `no_scalar` the number
-  // that was given, for `trained_apart` the number of elements, for `past_engine` the step.
+  // that was given, for `trained_apart` the number of elements, for `past_engine` and
+  // `past_replica` the step.
   int parameter = 0;
 };
 
