@@ -251,6 +251,43 @@ void written_back_as_meant(World& world) {
   world.leave();
 }
 
+// A seed behind the engine gives all ranks the same dropout, unless it has the rank in it.
+void reseeded(World& world, int part_of_rank) {
+  Net model;
+  Distributed<torch::optim::SGD> optimizer({.own_samples = true}, world, model, 0.1);
+  torch::manual_seed(static_cast<uint64_t>(3 + part_of_rank));
+  for (int step = 1; step <= 3; ++step) one_step(model, optimizer);
+}
+
+void same_dropout(World& world) { reseeded(world, 0); }
+
+void other_dropout(World& world) { reseeded(world, world.rank()); }
+
+void same_dropout_with_data_parallel(World& world) {
+  auto model = std::make_shared<Net>();
+  trireme::DataParallel replica(world, model, trireme::SGD{.lr = 0.1}, replica_options());
+  torch::manual_seed(3);
+  for (int step = 1; step <= 3; ++step) replica.step(model->forward(samples()).mean(), 2);
+}
+
+// The same order of samples on all ranks, from a seed for each epoch, and no draws in the steps.
+void shuffled_alike(World& world) {
+  Net model;
+  Distributed<torch::optim::SGD> optimizer(world, model, 0.001);
+  const auto all = torch::arange(72, torch::kFloat).view({12, 6}) / 72;
+  for (int epoch = 0; epoch < 24; ++epoch) {
+    torch::manual_seed(static_cast<uint64_t>(epoch));
+    const auto order = torch::randperm(12, torch::kLong);
+    for (int step = 0; step < 3; ++step) {
+      const auto batch = order.narrow(0, 4 * step, 4);
+      const int64_t count = world.share(4), first = world.rank() == 0 ? 0 : 4 - count;
+      optimizer.zero_grad();
+      model.forward(all.index_select(0, batch.narrow(0, first, count))).mean().backward();
+      optimizer.step();
+    }
+  }
+}
+
 // The loss of rank 1 is NaN, and its gradients are not.
 void loss_is_nan(World& world) {
   trireme::LoopRecord record(world, {.progress = false});
@@ -419,6 +456,10 @@ Loops mistakes_in_values() {
           {"two_replicas_as_meant", two_replicas_as_meant},
           {"own_backward_as_meant", own_backward_as_meant},
           {"written_back_as_meant", written_back_as_meant},
+          {"same_dropout", same_dropout},
+          {"other_dropout", other_dropout},
+          {"same_dropout_with_data_parallel", same_dropout_with_data_parallel},
+          {"shuffled_alike", shuffled_alike},
           {"loss_is_nan", loss_is_nan},
           {"moved_before_the_step", moved_before_the_step},
           {"nan_with_data_parallel", nan_with_data_parallel},

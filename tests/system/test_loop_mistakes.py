@@ -218,9 +218,22 @@ class LoopMistakes(SystemTest):
         for processes, ends_with in ((1, 0), (2, 2)):  # Several have drifted apart.
             code, out, err = self.run_mistake(name, processes, TEST_APART="1")
             self.assertEqual(code, ends_with, out + err)
-            told = re.findall(r"trireme error .*rank \d, step 3: the parameters are updated behind "
+            told = re.findall(r"trireme error.*rank \d, step 3: the parameters are updated behind "
                               r"loss.backward\(\).*; try: call replica.step", err)
             self.assertEqual(len(told), processes, err)
+
+    def test_ranks_that_draw_the_same_numbers_are_told(self):
+        for name, processes, count in (("same_dropout", 1, 0), ("same_dropout", 2, 1),
+                                       ("same_dropout", 3, 1), ("other_dropout", 3, 0),
+                                       ("same_dropout_with_data_parallel", 2, 1),
+                                       ("shuffled_alike", 2, 0)):
+            with self.subTest(name, processes=processes):
+                code, out, err = self.run_mistake(name, processes)
+                self.assertEqual(code, 0, out + err)
+                told = re.findall(r"step 2: ranks 0.* and \d draw the same random numbers .*; try: "
+                                  r"torch::manual_seed\(seed \+ world.rank\(\)\)", err)
+                self.assertEqual(len(told), count, err)
+                self.assertEqual("draw the same random numbers" in err, count > 0, err)
 
     def test_a_rank_that_calls_exit_ends_with_its_code(self):
         code, out, err = self.run_mistake("ended_by_exit", 2)

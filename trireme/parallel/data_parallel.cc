@@ -142,6 +142,7 @@ bool DataParallel::Impl::is_digest_due() const {
 void DataParallel::Impl::look_for_own_loop(World& world, bool may_train_apart) {
   own_loop = world.own_loop();
   number = own_loop->replicas++;
+  draws = std::make_unique<EqualDraws>(device);
   past_engine = std::make_unique<UpdatesPastEngine>(state.parameters);
   own_backward = std::make_unique<GradientWatch>(tensors_of(state.parameters),
                                                  [this](int) { look_at_own_backward(); });
@@ -282,6 +283,7 @@ StepOutcome DataParallel::Impl::finish(const Update& update) {
   outcome.updated_elements += updated_elements;
   masters.publish();
   forget_writes();
+  if (draws && number == 0 && group->size() > 1) draws->look(*group, own_steps + 1);
   tell_unused(outcome);
   look_at_own_step(outcome);
   if (scaler && outcome.samples > 0 && outcome.nonfinite_ranks.empty())

@@ -1,6 +1,7 @@
 // The parts of a DataParallel. Included by its sources alone.
 #pragma once
 #include <trireme/parallel/data_parallel.h>
+#include <trireme/parallel/equal_draws.h>
 #include <trireme/parallel/fused/fused_optimizer.h>
 #include <trireme/parallel/gradient_watch.h>
 #include <trireme/parallel/offloaded_model.h>
@@ -48,6 +49,7 @@ struct DataParallel::Impl : UpdatedTensors {
   std::unique_ptr<UpdatesPastEngine> past_engine;
   std::unique_ptr<GradientWatch> own_backward;
   int reached_by = -1;  // The last of them that reached a parameter.
+  std::unique_ptr<EqualDraws> draws;
   int number = 0;  // Among those of the loop.
   std::shared_ptr<const std::function<void()>> before_leave;
   const bool skip_nonfinite;

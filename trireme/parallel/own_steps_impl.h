@@ -12,6 +12,7 @@
 #include <trireme/parallel/backward_end.h>
 #include <trireme/parallel/counted_gradients.h>
 #include <trireme/parallel/data_parallel_impl.h>
+#include <trireme/parallel/equal_draws.h>
 #include <trireme/parallel/gradient_watch.h>
 #include <trireme/parallel/own_checks.h>
 #include <trireme/parallel/own_differences.h>
@@ -35,6 +36,7 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
   const int number;  // Among the engines of this process.
   DataParallel::Impl engine;
   OwnChecks checks;
+  EqualDraws draws;
   CountedGradients counted;
   std::unique_ptr<GradientWatch> watch;
   const std::shared_ptr<const void> teller;  // OwnLoop::end_step() knows the engine by it.
@@ -63,6 +65,7 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
                UpdatedTensors(*module, {std::shared_ptr<void>(), &optimizer}),
                engine_options(options)),
         checks(engine.parameters, options),
+        draws(engine.device),
         counted(tensors_of(engine.parameters), {.lie_aside = [this] { return lie_aside(); },
                                                 .has_own_alone = [this] { return has_own_alone; },
                                                 .is_quiet = [this] { return quiet > 0; },
@@ -233,6 +236,7 @@ struct OwnSteps::Impl : std::enable_shared_from_this<OwnSteps::Impl> {
     if (compares_now) alike_in = steps + 1;
     if (outcome.writes_differ) compare_what_was_written();
     if (!std::exchange(knows_samples, true)) refuse_same_samples(*engine.group, place(), samples);
+    if (number == 0 && check_every > 0) draws.look(*engine.group, steps + 1);
     loop->regroup = loop->regroup || outcome.regroup;
     loop->stop = loop->stop || outcome.stop;
     loop->enter(Phase::optimizer);
