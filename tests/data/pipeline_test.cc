@@ -8,8 +8,10 @@
 #include <trireme/data/loader.h>
 #include <trireme/data/pipeline/functions.h>
 #include <trireme/data/pipeline/pipeline_source.h>
+#include <trireme/data/pipeline/sample_shape.h>
 #include <algorithm>
 #include <numeric>
+#include <set>
 
 #include "../base/expect_error.h"
 #include "data_files.h"
@@ -92,6 +94,130 @@ TEST(Pipeline, MapsAndEraseBehindThemWorkOnBfloat16) {
   const at::Tensor rows = images_through(stages)->get_batch({1, 2}).data;
   EXPECT_EQ(rows.scalar_type(), at::kBFloat16);
   EXPECT_TRUE(rows.eq(at::full({}, 0.3F).to(at::kBFloat16)).any().item<bool>());
+}
+
+// The text of a stage that changes nothing.
+std::string same_map() {
+  static const bool is_registered = [] {
+    register_map("nothing at all", [](Example one, const Draw&) { return one; });
+    return true;
+  }();
+  return is_registered ? "map(nothing at all)" : "";
+}
+
+// A map in front of it makes erase a stage on tensors; without one it works on the row.
+TEST(Pipeline, EraseIsTheSameOnRowsAndOnTensors) {
+  const Draws draws = draws_of({0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, 2, 7);
+  for (const std::string type : {"float32", "bfloat16"}) {
+    const std::string normalise = "normalise(imagenet, type=" + type + ")";
+    const at::Tensor plain = images_through(normalise, 10, 12)->get_batch(draws).data;
+    at::Tensor erased_before = images_through(normalise + " | erase(1, scale=0.2:0.4)", 10, 12)
+                                   ->get_batch(draws)
+                                   .data.ne(plain)
+                                   .any(1);
+    for (const std::string value : {"0.3", "0.3:-4:5", "random"}) {
+      const std::string erase = " | erase(1, scale=0.2:0.4, value=" + value + ")";
+      const auto source = images_through(normalise + erase, 10, 12);
+      const at::Tensor rows = source->get_batch(draws).data;
+      EXPECT_TRUE(rows.equal(
+          images_through(normalise + " | " + same_map() + erase, 10, 12)->get_batch(draws).data))
+          << value;
+      EXPECT_TRUE(source->get_batch(draws_of({4}, 2, 7)).data[0].equal(rows[4])) << value;
+      EXPECT_FALSE(source->get_batch(draws_of({4}, 3, 7)).data[0].equal(rows[4])) << value;
+      // Each value is in the same boxes.
+      const at::Tensor erased = rows.ne(plain).any(1);
+      EXPECT_TRUE(erased.equal(std::exchange(erased_before, erased))) << value;
+    }
+  }
+}
+
+TEST(Pipeline, EraseWritesTheNumberOfEachChannel) {
+  const at::Tensor plain = images_through("normalise", 10, 12)->get_batch({1, 2, 3}).data;
+  const at::Tensor rows =
+      images_through("normalise | erase(1, value=5:6:7)", 10, 12)->get_batch({1, 2, 3}).data;
+  for (int64_t channel = 0; channel < 3; ++channel) {
+    const at::Tensor own = rows.select(1, channel);
+    const at::Tensor erased = own.ne(plain.select(1, channel));
+    EXPECT_TRUE(erased.any().item<bool>());
+    EXPECT_TRUE(own.masked_select(erased).eq(5 + channel).all().item<bool>());
+  }
+}
+
+TEST(Pipeline, ErasesByIndependentNormalNumbers) {
+  const std::string stages = "normalise | erase(1, scale=0.3:0.4, value=random)";
+  const at::Tensor rows = images_through(stages, 10, 64)->get_batch({0, 1, 2, 3, 4}).data;
+  const at::Tensor plain = images_through("normalise", 10, 64)->get_batch({0, 1, 2, 3, 4}).data;
+  const at::Tensor noise = rows.masked_select(rows.ne(plain));
+  EXPECT_GT(noise.numel(), 15'000);
+  EXPECT_NEAR(noise.mean().item<double>(), 0, 0.03);
+  EXPECT_NEAR(noise.std().item<double>(), 1, 0.03);
+  const at::Tensor neighbours =
+      noise.narrow(0, 1, noise.numel() - 1) * noise.narrow(0, 0, noise.numel() - 1);
+  EXPECT_NEAR(neighbours.mean().item<double>(), 0, 0.04);
+}
+
+TEST(Pipeline, RefusesNumbersForOtherChannels) {
+  const std::vector<std::string> wrong = {
+      "normalise | erase(1, value=1:2)", "random_crop(4, fill=1:2) | normalise",
+      "normalise(0.5:0.5)", "normalise | " + same_map() + " | erase(1, value=1:2)"};
+  for (const std::string& stages : wrong) {
+    const auto source = images_through(stages);
+    EXPECT_NE(message_of(ErrorCode::invalid_argument, [&] { source->get_batch({1}); })
+                  .find("numbers for 2 channels, and the image has 3"),
+              std::string::npos)
+        << stages;
+    EXPECT_NE(message_of(ErrorCode::invalid_argument,
+                         [&] {
+                           const MadeImages reader(4, 4, 4);
+                           const Stages all = parse_stages("data.stages", stages);
+                           shape_of_samples(reader, choose_fields(reader.fields(), {}), all, false,
+                                            1 << 20);
+                         })
+                  .find("2 numbers for"),
+              std::string::npos)
+        << stages;
+  }
+}
+
+// A crop that has the size of the image with its frame has but one place.
+TEST(Pipeline, ARandomCropHasAFrameOnEachSide) {
+  const at::Tensor plain = images_through("")->get_batch({4, 5}).data;
+  const auto cropped = [](const std::string& stages) {
+    return images_through(stages)->get_batch({4, 5}).data;
+  };
+  const auto padded = [&](std::vector<int64_t> sides, double value) {
+    return at::constant_pad_nd(plain, sides, value);  // Left, right, top, bottom.
+  };
+  EXPECT_TRUE(cropped("random_crop(6, 1)").equal(padded({1, 1, 1, 1}, 0)));
+  EXPECT_TRUE(cropped("random_crop(8:6, 1:2)").equal(padded({1, 1, 2, 2}, 0)));
+  EXPECT_TRUE(cropped("random_crop(10:8, 1:2:3:4)").equal(padded({1, 3, 2, 4}, 0)));
+  EXPECT_TRUE(cropped("random_crop(10:8, 1:2:3:4, fill=255)").equal(padded({1, 3, 2, 4}, 1)));
+  const at::Tensor mirrored = at::reflection_pad2d(plain, {1, 3, 2, 3});
+  EXPECT_TRUE(cropped("random_crop(9:8, 1:2:3:3, padding_mode=reflect)").equal(mirrored));
+  // The frame of a mirrored image lies as written.
+  EXPECT_TRUE(cropped("flip(1) | random_crop(4:7, 1:0:2:0, fill=255)")
+                  .equal(at::constant_pad_nd(plain.flip({3}), {1, 2, 0, 0}, 1)));
+  EXPECT_TRUE(cropped("flip(1) | random_crop(9:8, 1:2:3:3, padding_mode=reflect)")
+                  .equal(at::reflection_pad2d(plain.flip({3}), {1, 3, 2, 3})));
+}
+
+TEST(Pipeline, ARandomCropWidensItsFrameWhereTheImageIsTooSmall) {
+  const at::Tensor plain = images_through("")->get_batch({4}).data;
+  EXPECT_NE(message_of(ErrorCode::invalid_argument,
+                       [] { images_through("random_crop(4:6)")->get_batch({4}); })
+                .find("pad_if_needed=true"),
+            std::string::npos);
+  const auto source = images_through("random_crop(4:6, pad_if_needed=true)");
+  const at::Tensor wide = at::constant_pad_nd(plain, {2, 2, 0, 0}, 0);
+  std::set<int64_t> places;
+  for (uint64_t seed = 0; seed < 30; ++seed) {
+    const at::Tensor rows = source->get_batch(draws_of({4}, 0, seed)).data;
+    for (int64_t left = 0; left <= 2; ++left)
+      if (rows.equal(wide.narrow(3, left, 6))) places.insert(left);
+  }
+  EXPECT_EQ(places.size(), 3U);
+  EXPECT_TRUE(
+      images_through("random_crop(4, pad_if_needed=true)")->get_batch({4}).data.equal(plain));
 }
 
 TEST(Pipeline, FlipsAndCropsAreTheSameForAnyBatch) {

@@ -62,7 +62,8 @@ inline std::shared_ptr<const Source> served(const DataOptions& options, const st
   return serve_source(service, facts, std::move(source), skips);
 }
 
-inline constexpr const char* kStages = "random_crop(12) | flip | colour_jitter(0.2) | normalise";
+inline constexpr const char* kStages =
+    "random_crop(12) | flip | colour_jitter(0.2) | normalise | erase(value=random)";
 
 inline void expect_same_batches(const Source& one, const Source& other, int64_t batches = 6) {
   for (int64_t i = 0; i < batches; ++i) {

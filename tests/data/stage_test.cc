@@ -33,7 +33,10 @@ TEST(Stages, WritesWhatItReads) {
        {"decode", "decode(1) | flip(0.25)", "decode | random_crop(32, 4) | normalise(0.5, 0.25)",
         "decode | random_resized_crop(32, ratio=1:1)", "map(lower) | filter(long)",
         "decode | cache(disk) | erase(p=1)", "decode_record(letters, 3:32:32) | map(lower)",
-        "decode | normalise(imagenet, type=bfloat16)"}) {
+        "decode | normalise(imagenet, type=bfloat16)", "normalise | erase(1, value=random)",
+        "normalise | erase(value=0.1:0.2:-0.3)", "colour_jitter(0.5:1.5, 2, hue=-0.1:0.2)",
+        "random_crop(32, 1:2:3:4, fill=10:20:30)",
+        "random_crop(32, 4, true, padding_mode=reflect)"}) {
     const std::string once = describe(parse_stages("data.stages", text));
     EXPECT_EQ(describe(parse_stages("data.stages", once)), once);
     EXPECT_EQ(to_json(parse_stages("data.stages", once)),
@@ -60,6 +63,45 @@ TEST(Stages, NamesWhatIsWrong) {
   EXPECT_TRUE(has(refusal("decode_record(letters)"), "needs shape"));
   EXPECT_TRUE(has(refusal("decode_record(letters, 3:0)"), "must lie"));
   EXPECT_TRUE(has(refusal("decode_record(letters, 1.5)"), "whole"));
+}
+
+TEST(Stages, OfImagesTakeNumbersRangesAndWords) {
+  const Stages stages = parse_stages(
+      "data.stages",
+      "colour_jitter(0.5:1.5, contrast=2, hue=-0.1:0.2) | random_crop(8, 1:2, fill=7:8:9) | "
+      "random_crop(8, padding_mode=edge, pad_if_needed=true) | erase(value=random) | "
+      "erase(value=1:2:3)");
+  EXPECT_EQ(stages[0].numbers("brightness"), (std::vector<double>{0.5, 1.5}));
+  EXPECT_EQ(stages[0].numbers("contrast"), (std::vector<double>{2}));
+  EXPECT_EQ(stages[0].numbers("hue"), (std::vector<double>{-0.1, 0.2}));
+  EXPECT_EQ(stages[1].numbers("padding"), (std::vector<double>{1, 2}));
+  EXPECT_EQ(stages[1].numbers("fill"), (std::vector<double>{7, 8, 9}));
+  EXPECT_EQ(stages[1].word("padding_mode"), "constant");
+  EXPECT_EQ(stages[2].word("padding_mode"), "edge");
+  EXPECT_EQ(stages[2].word("pad_if_needed"), "true");
+  EXPECT_EQ(stages[3].word("value"), "random");
+  EXPECT_TRUE(stages[3].numbers("value").empty());
+  EXPECT_EQ(to_json(stages)[3].at("value"), "random");
+  EXPECT_EQ(stages[4].numbers("value"), (std::vector<double>{1, 2, 3}));
+}
+
+TEST(Stages, OfImagesRefuseWhatTheyCannotDo) {
+  const auto of_image = [](const std::string& text) { return refusal(text, SampleForm::image); };
+  EXPECT_TRUE(has(of_image("colour_jitter(-0.1)"), "must lie in 0"));
+  EXPECT_TRUE(has(of_image("colour_jitter(1.5:0.5)"), "0.5:1.5"));
+  EXPECT_TRUE(has(of_image("colour_jitter(0.1:0.2:0.3)"), "3 numbers"));
+  EXPECT_TRUE(has(of_image("colour_jitter(hue=0.6)"), "must lie in -0.5 to 0.5"));
+  EXPECT_TRUE(has(of_image("colour_jitter(hue=-0.1)"), "-0.1:0.1"));
+  EXPECT_TRUE(has(of_image("random_crop(8, 1:2:3)"), "left:top:right:bottom"));
+  EXPECT_TRUE(has(of_image("random_crop(8, 1.5)"), "whole"));
+  EXPECT_TRUE(has(of_image("random_crop(8, fill=256)"), "must lie in 0 to 255"));
+  EXPECT_TRUE(
+      has(of_image("random_crop(8, padding_mode=wrap)"), "constant, edge, reflect or symmetric"));
+  EXPECT_TRUE(has(of_image("random_crop(8, pad_if_needed=1)"), "true or false"));
+  EXPECT_TRUE(has(of_image("random_crop(8, fill=9, padding_mode=edge)"), "or no fill"));
+  EXPECT_TRUE(has(of_image("normalise | erase(value=noise)"), "random"));
+  EXPECT_TRUE(has(of_image("normalise(type=half)"), "float32 or bfloat16"));
+  EXPECT_TRUE(has(of_image("cache(tape)"), "memory, disk or auto"));
 }
 
 TEST(Stages, FitTogetherOrAreRefused) {

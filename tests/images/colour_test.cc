@@ -80,7 +80,10 @@ TEST(Jitter, IsDrawnFromItsRangesInEveryOrder) {
   std::set<std::array<ColourChange, 4>> orders;
   for (uint64_t bits = 0; bits < 1000; ++bits) {
     Random random(bits);
-    const Jitter jitter = draw_jitter({.brightness = 0.4, .contrast = 2, .hue = 0.1}, random);
+    const Jitter jitter = draw_jitter({.brightness = factors_around_one(0.4),
+                                       .contrast = factors_around_one(2),
+                                       .hue = shifts_around_zero(0.1)},
+                                      random);
     EXPECT_TRUE(*jitter.brightness >= 0.6 && *jitter.brightness <= 1.4);
     EXPECT_TRUE(*jitter.contrast >= 0 && *jitter.contrast <= 3);
     EXPECT_FALSE(jitter.saturation.has_value());
@@ -90,11 +93,31 @@ TEST(Jitter, IsDrawnFromItsRangesInEveryOrder) {
   EXPECT_EQ(orders.size(), 24U);
 }
 
+TEST(Jitter, IsDrawnBetweenTheEndsOfAPair) {
+  double least = 1, most = 0;
+  for (uint64_t bits = 0; bits < 1000; ++bits) {
+    Random random(bits);
+    const Jitter jitter = draw_jitter(
+        {.brightness = {0.2, 0.7}, .contrast = {1, 1}, .saturation = {2, 2}, .hue = {-0.3, 0}},
+        random);
+    least = std::min(least, *jitter.brightness);
+    most = std::max(most, *jitter.brightness);
+    EXPECT_FALSE(jitter.contrast.has_value());
+    EXPECT_EQ(*jitter.saturation, 2);
+    EXPECT_TRUE(*jitter.hue >= -0.3 && *jitter.hue <= 0);
+  }
+  EXPECT_NEAR(least, 0.2, 0.01);
+  EXPECT_NEAR(most, 0.7, 0.01);
+}
+
 TEST(Jitter, RefusesWhatIsOutsideItsRanges) {
   Random random(1);
   for (const JitterOptions& options :
-       {JitterOptions{.brightness = -0.1}, JitterOptions{.contrast = NAN},
-        JitterOptions{.saturation = INFINITY}, JitterOptions{.hue = 0.6}})
+       {JitterOptions{.brightness = factors_around_one(-0.1)},
+        JitterOptions{.brightness = {0.5, 0.4}}, JitterOptions{.brightness = {-0.1, 1}},
+        JitterOptions{.contrast = factors_around_one(NAN)}, JitterOptions{.contrast = {NAN, 1}},
+        JitterOptions{.saturation = factors_around_one(INFINITY)},
+        JitterOptions{.hue = shifts_around_zero(0.6)}, JitterOptions{.hue = {0.1, -0.1}}})
     message_of(ErrorCode::invalid_argument, [&] { draw_jitter(options, random); });
   Image image = painted(2, 2, 4);
   message_of(ErrorCode::invalid_argument, [&] { apply_jitter({}, image); });

@@ -93,26 +93,43 @@ TEST(WriteRow, PlanesHaveTheBitsOfTheImageInBothTypes) {
     write_row(planes, options, halves.data());
     write_row(image, options, of_image.data());
     EXPECT_EQ(halves, of_image);
-    for (size_t i = 0; i < row.size(); ++i) ASSERT_EQ(halves[i], bfloat16_of(row[i]));
   }
 }
 
-TEST(WriteRow, ErasesABoxOfTheFlippedImage) {
-  const Image image = painted(6, 8);
-  RowOptions options = kUsual;
-  options.flip_horizontally = true;
-  const auto plain = row_of(image, options);
-  options.erase = EraseBox{.box = {1, 2, 3, 4}, .values = {9, 8, 7, 0}};
-  const auto erased = row_of(image, options);
-  options.erase->with_noise = true;
-  options.erase->noise_bits = 5;
-  const auto noisy = row_of(image, options);
-  EXPECT_EQ(noisy, row_of(image, options));
+TEST(WriteErased, WritesTheValuesOfEachChannelOrNoise) {
+  const auto plain = row_of(painted(6, 8), kUsual);
+  const auto with = [&](const EraseBox& box) {
+    auto row = plain;
+    write_erased(box, 3, {6, 8}, row.data());
+    return row;
+  };
+  const auto erased = with({.box = {1, 2, 3, 4}, .values = {9, 8, 7, 0}});
+  const EraseBox noise{.box = {1, 2, 3, 4}, .with_noise = true, .noise_bits = 5};
+  const auto noisy = with(noise);
+  EXPECT_EQ(noisy, with(noise));
   for (size_t i = 0; i < plain.size(); ++i) {
     const size_t x = i % 8, y = i / 8 % 6, c = i / 48;
     const bool inside = y >= 1 && y < 4 && x >= 2 && x < 6;
     EXPECT_EQ(erased[i], inside ? 9.0F - static_cast<float>(c) : plain[i]);
     EXPECT_EQ(noisy[i] == plain[i], !inside);
+  }
+  EXPECT_EQ(with({.box = {1, 2, 0, 4}}), plain);
+  message_of(ErrorCode::invalid_argument, [&] { with({.box = {2, 2, 5, 1}}); });
+}
+
+TEST(WriteErased, HasTheSameNoiseAtAnotherPlaceAndRoundsItForBfloat16) {
+  EraseBox noise{.box = {1, 2, 3, 4}, .with_noise = true, .noise_bits = 5};
+  std::vector<float> whole(3 * 6 * 8), part(3 * 3 * 4);
+  std::vector<uint16_t> halves(part.size());
+  write_erased(noise, 3, {6, 8}, whole.data());
+  noise.box = {0, 0, 3, 4};
+  write_erased(noise, 3, {3, 4}, part.data());
+  write_erased(noise, 3, {3, 4}, halves.data());
+  for (size_t i = 0; i < part.size(); ++i) {
+    EXPECT_EQ(part[i], whole[(i / 12 * 6 + i / 4 % 3 + 1) * 8 + i % 4 + 2]);
+    const double unit = std::exp2(std::ilogb(part[i]) - 7);
+    const auto nearest = static_cast<float>(std::nearbyint(part[i] / unit) * unit);
+    EXPECT_EQ(halves[i], std::bit_cast<uint32_t>(nearest) >> 16);
   }
 }
 
@@ -124,7 +141,6 @@ TEST(WriteRow, RefusesWrongOptionsBeforeItWrites) {
   };
   refused({.std = {1, 0, 1, 1}});
   refused({.mean = {NAN, 0, 0, 0}});
-  refused({.erase = EraseBox{.box = {2, 2, 3, 1}}});
   EXPECT_EQ(row, std::vector<float>(48, 5));
 }
 

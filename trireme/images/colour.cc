@@ -129,33 +129,39 @@ void change_contrast(Image& image, double factor) {
   map_bytes(image, static_cast<float>(factor), static_cast<float>(1 - factor) * mean);
 }
 
-std::optional<double> draw_factor(double range, Random& random) {
-  if (range == 0) return std::nullopt;
-  return random.uniform(std::max(0.0, 1 - range), 1 + range);
+std::optional<double> draw_from(const JitterRange& range, double neutral, Random& random) {
+  if (range.low == neutral && range.high == neutral) return std::nullopt;
+  return random.uniform(range.low, range.high);
 }
 
-void check_jitter(double value, double most, std::string_view name) {
-  if (!(value >= 0 && value <= most) || !std::isfinite(value))
+void check_jitter(const JitterRange& range, bool is_hue, std::string_view name) {
+  const double least = is_hue ? -0.5 : 0, most = is_hue ? 0.5 : INFINITY;
+  if (!(range.low >= least && range.high >= range.low && range.high <= most) ||
+      !std::isfinite(range.high))
     throw Error(ErrorCode::invalid_argument, "images",
-                fmt::format("the jitter of {} is {}", name, value),
-                name == "hue" ? "a number from 0 to 0.5" : "a number from 0, such as 0.4");
+                fmt::format("the jitter of {} is {} to {}", name, range.low, range.high),
+                is_hue ? "two numbers from -0.5 to 0.5, the smaller one first"
+                       : "two numbers from 0, the smaller one first");
 }
 
 }  // namespace
 
+JitterRange factors_around_one(double x) { return {std::max(0.0, 1 - x), 1 + x}; }
+JitterRange shifts_around_zero(double x) { return {-x, x}; }
+
 Jitter draw_jitter(const JitterOptions& options, Random& random) {
-  check_jitter(options.brightness, INFINITY, "brightness");
-  check_jitter(options.contrast, INFINITY, "contrast");
-  check_jitter(options.saturation, INFINITY, "saturation");
-  check_jitter(options.hue, 0.5, "hue");
+  check_jitter(options.brightness, false, "brightness");
+  check_jitter(options.contrast, false, "contrast");
+  check_jitter(options.saturation, false, "saturation");
+  check_jitter(options.hue, true, "hue");
   Jitter jitter;
   for (size_t i = 3; i > 0; --i)
     std::swap(jitter.order[i],
               jitter.order[static_cast<size_t>(random.below(static_cast<int64_t>(i) + 1))]);
-  jitter.brightness = draw_factor(options.brightness, random);
-  jitter.contrast = draw_factor(options.contrast, random);
-  jitter.saturation = draw_factor(options.saturation, random);
-  if (options.hue > 0) jitter.hue = random.uniform(-options.hue, options.hue);
+  jitter.brightness = draw_from(options.brightness, 1, random);
+  jitter.contrast = draw_from(options.contrast, 1, random);
+  jitter.saturation = draw_from(options.saturation, 1, random);
+  jitter.hue = draw_from(options.hue, 0, random);
   return jitter;
 }
 

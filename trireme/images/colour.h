@@ -7,11 +7,19 @@
 
 namespace trireme::images {
 
-// The options of torchvision's ColorJitter. A factor is uniform in [max(0, 1 - b), 1 + b], the
-// shift of the hue in [-hue, hue]. A change whose option is 0 does not happen.
+// A factor, or the shift of the hue, is uniform in [low, high].
+struct JitterRange {
+  double low = 1, high = 1;
+};
+// torchvision's ranges for one number: [max(0, 1 - x), 1 + x] for a factor, [-x, x] for the hue.
+JitterRange factors_around_one(double x);
+JitterRange shifts_around_zero(double x);
+
+// The options of torchvision's ColorJitter. A change does not happen if both ends of its range
+// change nothing.
 struct JitterOptions {
-  double brightness = 0, contrast = 0, saturation = 0;  // 0 or more.
-  double hue = 0;                                       // 0 to 0.5, in turns of the circle.
+  JitterRange brightness, contrast, saturation;  // 0 or more.
+  JitterRange hue{0, 0};                         // -0.5 to 0.5, in turns of the circle.
 };
 
 enum class ColourChange : uint8_t { brightness, contrast, saturation, hue };

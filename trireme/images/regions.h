@@ -29,7 +29,7 @@ struct EraseOptions {
   std::array<float, 4> values{};               // One for each channel, after normalisation.
 };
 
-// A part of the finished row of a batch, and what stands in it.
+// A part of the finished row of a batch, and the numbers that stand in it.
 struct EraseBox {
   Crop box;
   bool with_noise = false;

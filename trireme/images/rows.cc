@@ -177,21 +177,23 @@ TRIREME_CLONES void write_bfloat_planes(const Planes& planes, const RowOptions& 
 }
 
 template <typename Number>
-void erase(const Image& image, const EraseBox& erased, bool channels_last, Number* out) {
-  Random noise(erased.noise_bits);
+void write_box(const EraseBox& erased, int64_t channels, Size size, Number* out) {
   const auto [top, left, height, width] = erased.box;
-  const int64_t plane = image.height * image.width;
-  for (int64_t c = 0; c < image.channels; ++c)
-    for (int64_t y = top; y < top + height; ++y)
-      for (int64_t x = left; x < left + width; ++x) {
-        const float value = erased.with_noise ? static_cast<float>(noise.normal())
-                                              : erased.values[static_cast<size_t>(c)];
-        const int64_t pixel = y * image.width + x;
-        store(value, out + (channels_last ? pixel * image.channels + c : c * plane + pixel));
-      }
+  if (height < 1 || width < 1) return;
+  check_crop(erased.box, size);
+  Random noise(erased.noise_bits);
+  for (int64_t c = 0; c < channels; ++c) {
+    const float value =
+        erased.values[static_cast<size_t>(std::min<int64_t>(c, kMostChannels - 1))];
+    for (int64_t y = top; y < top + height; ++y) {
+      Number* const begin = out + (c * size.height + y) * size.width + left;
+      for (int64_t x = 0; x < width; ++x)
+        store(erased.with_noise ? static_cast<float>(noise.normal()) : value, begin + x);
+    }
+  }
 }
 
-Scale checked_scale(int64_t channels, Size size, const RowOptions& options) {
+Scale checked_scale(int64_t channels, const RowOptions& options) {
   if (channels < 1 || channels > kMostChannels)
     throw Error(ErrorCode::invalid_argument, "images",
                 fmt::format("an image has {} channels", channels), "1 to 4 channels");
@@ -205,38 +207,33 @@ Scale checked_scale(int64_t channels, Size size, const RowOptions& options) {
     scale.factor[c] = static_cast<float>(1 / (255 * std));
     scale.offset[c] = static_cast<float>(-mean / std);
   }
-  // An erased box may have no pixel, unlike a crop.
-  if (options.erase && options.erase->box.height > 0 && options.erase->box.width > 0)
-    check_crop(options.erase->box, size);
   return scale;
 }
 
 }  // namespace
 
 void write_row(const Image& image, const RowOptions& options, float* out) {
-  write_floats(image, options, checked_scale(image.channels, image.size(), options), out);
-  if (options.erase) erase(image, *options.erase, options.channels_last, out);
+  write_floats(image, options, checked_scale(image.channels, options), out);
 }
 
 void write_row(const Image& image, const RowOptions& options, uint16_t* out) {
-  write_bfloats(image, options, checked_scale(image.channels, image.size(), options), out);
-  if (options.erase) erase(image, *options.erase, options.channels_last, out);
+  write_bfloats(image, options, checked_scale(image.channels, options), out);
 }
 
 void write_row(const Planes& planes, const RowOptions& options, float* out) {
-  write_float_planes(planes, options,
-                     checked_scale(planes.channels, {planes.height, planes.width}, options), out);
+  write_float_planes(planes, options, checked_scale(planes.channels, options), out);
 }
 
 void write_row(const Planes& planes, const RowOptions& options, uint16_t* out) {
-  write_bfloat_planes(planes, options,
-                      checked_scale(planes.channels, {planes.height, planes.width}, options), out);
+  write_bfloat_planes(planes, options, checked_scale(planes.channels, options), out);
 }
 
-uint16_t bfloat16_of(float number) {
-  uint16_t rounded = 0;
-  store(number, &rounded);
-  return rounded;
+void write_erased(const EraseBox& erased, int64_t channels, Size size, float* row) {
+  write_box(erased, channels, size, row);
+}
+
+void write_erased(const EraseBox& erased, int64_t channels, Size size, uint16_t* row) {
+  write_box(erased, channels, size, row);
 }
 
 }  // namespace trireme::images

@@ -7,11 +7,11 @@
 #include <trireme/data/pipeline/program.h>
 #include <trireme/images/colour.h>
 #include <trireme/images/decode.h>
+#include <trireme/images/frame.h>
 #include <trireme/images/regions.h>
 #include <trireme/images/resize.h>
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <utility>
 
 namespace trireme::data {
@@ -33,24 +33,9 @@ bool is_one_number(const Stage& stage) { return stage.numbers("size").size() == 
 
 void replace(Sample& sample) { std::swap(sample.image, sample.spare); }
 
-// Copies a part that may reach beyond the image, where it is black.
-void crop_with_frame(const Image& from, const Crop& part, Image& into) {
-  into.reshape(part.height, part.width, from.channels);
-  std::ranges::fill(into.pixels, uint8_t{0});
-  const int64_t left = std::max<int64_t>(0, part.left);
-  const int64_t right = std::min(from.width, part.left + part.width);
-  const int64_t top = std::max<int64_t>(0, part.top);
-  const int64_t bottom = std::min(from.height, part.top + part.height);
-  if (right <= left) return;
-  for (int64_t y = top; y < bottom; ++y)
-    std::memcpy(into.row(y - part.top) + (left - part.left) * from.channels,
-                from.row(y) + left * from.channels,
-                static_cast<size_t>((right - left) * from.channels));
-}
-
 // The image is not mirrored before its row is written, so a part of a mirrored image lies on the
-// other side.
-void cut(Sample& sample, Crop part) {
+// other side. What lies outside the image is the frame.
+void cut(Sample& sample, Crop part, const images::Frame& frame = {}) {
   if (sample.flip_horizontally) part.left = sample.width() - part.left - part.width;
   if (sample.flip_vertically) part.top = sample.height() - part.top - part.height;
   const Image& image = pixels_of(sample);
@@ -60,7 +45,7 @@ void cut(Sample& sample, Crop part) {
   if (is_inside)
     images::crop(image, part, sample.spare);
   else
-    crop_with_frame(image, part, sample.spare);
+    images::crop_with_frame(image, part, frame, sample.spare);
   replace(sample);
 }
 
@@ -153,29 +138,77 @@ ImageStep flip_step(const Stage& stage, bool vertical) {
   };
 }
 
+images::Frame frame_of(const Stage& stage) {
+  using images::FrameMode;
+  constexpr std::pair<std::string_view, FrameMode> kModes[] = {
+      {"constant", FrameMode::constant},
+      {"edge", FrameMode::edge},
+      {"reflect", FrameMode::reflect},
+      {"symmetric", FrameMode::symmetric}};
+  images::Frame frame;
+  for (const auto& [name, mode] : kModes)
+    if (name == stage.word("padding_mode")) frame.mode = mode;
+  const std::vector<double>& fill = stage.numbers("fill");
+  for (size_t i = 0; i < frame.fill.size(); ++i)
+    frame.fill[i] = static_cast<uint8_t>(fill[std::min(i, fill.size() - 1)]);
+  return frame;
+}
+
+// The pixels of the frame on each side.
+struct FrameWidths {
+  int64_t left, top, right, bottom;
+};
+
+FrameWidths frame_widths_of(const Stage& stage) {
+  // One number is for all sides, two are for left and top, and four are all of them.
+  const std::vector<double>& padding = stage.numbers("padding");
+  const auto side = [&](size_t i) { return static_cast<int64_t>(padding[i % padding.size()]); };
+  return {side(0), side(1), side(2), side(3)};
+}
+
 ImageStep random_crop_step(const Stage& stage) {
-  return [size = size_of(stage), frame = static_cast<int64_t>(stage.number("padding"))](
-             Sample& sample, uint64_t random) {
-    const int64_t rows = sample.height() + 2 * frame - size.height;
-    const int64_t columns = sample.width() + 2 * frame - size.width;
+  return [size = size_of(stage), widths = frame_widths_of(stage), frame = frame_of(stage),
+          colours = stage.numbers("fill").size(),
+          widens = stage.word("pad_if_needed") == "true"](Sample& sample, uint64_t random) {
+    check_channels("random_crop", colours, sample.channels());
+    auto [left, top, right, bottom] = widths;
+    int64_t rows = sample.height() + top + bottom - size.height;
+    int64_t columns = sample.width() + left + right - size.width;
+    if (widens && rows < 0) {  // torchvision adds what is missing on both sides.
+      top -= rows;
+      rows = -rows;
+    }
+    if (widens && columns < 0) {
+      left -= columns;
+      columns = -columns;
+    }
     if (rows < 0 || columns < 0)
       throw Error(
           ErrorCode::invalid_argument, "data",
-          fmt::format("random_crop cuts {} x {} out of an image of {} x {} with a frame of "
-                      "{}",
-                      size.height, size.width, sample.height(), sample.width(), frame),
-          "a smaller size, more padding, or resize in front of it");
+          fmt::format("random_crop cuts {} x {} out of an image of {} x {}, which has {} x {} "
+                      "with its frame",
+                      size.height, size.width, sample.height(), sample.width(),
+                      sample.height() + top + bottom, sample.width() + left + right),
+          "a smaller size, more padding, pad_if_needed=true, or resize in front of it");
     Random numbers(random);
-    const int64_t top = numbers.below(rows + 1), left = numbers.below(columns + 1);
-    cut(sample, {top - frame, left - frame, size.height, size.width});
+    const int64_t row = numbers.below(rows + 1), column = numbers.below(columns + 1);
+    cut(sample, {row - top, column - left, size.height, size.width}, frame);
   };
 }
 
 ImageStep jitter_step(const Stage& stage) {
-  const images::JitterOptions options{.brightness = stage.number("brightness"),
-                                      .contrast = stage.number("contrast"),
-                                      .saturation = stage.number("saturation"),
-                                      .hue = stage.number("hue")};
+  const auto factors = [&](std::string_view name) {
+    const std::vector<double>& numbers = stage.numbers(name);
+    return numbers.size() == 1 ? images::factors_around_one(numbers[0])
+                               : images::JitterRange{numbers[0], numbers[1]};
+  };
+  const std::vector<double>& hue = stage.numbers("hue");
+  const images::JitterOptions options{.brightness = factors("brightness"),
+                                      .contrast = factors("contrast"),
+                                      .saturation = factors("saturation"),
+                                      .hue = hue.size() == 1
+                                                 ? images::shifts_around_zero(hue[0])
+                                                 : images::JitterRange{hue[0], hue[1]}};
   return [options](Sample& sample, uint64_t random) {
     Random numbers(random);
     images::colour_jitter(pixels_of(sample), options, numbers);

@@ -66,6 +66,13 @@ const records::Field& field_of(const records::Record& record, const std::string&
 
 }  // namespace
 
+void check_channels(std::string_view stage, size_t numbers, int64_t channels) {
+  if (numbers > 1 && std::cmp_not_equal(numbers, channels))
+    refuse_program(fmt::format("{} has numbers for {} channels, and the image has {}", stage,
+                               numbers, channels),
+                   "a number for each channel, or one for all");
+}
+
 PadOptions pad_options_of(const Stage& stage) {
   return {.multiple = static_cast<int64_t>(stage.number("multiple")),
           .value = stage.number("value")};
@@ -91,7 +98,7 @@ Program::Program(const Stages& stages, FieldChoice fields, int64_t image_bytes)
       batch_stages_.push_back(stage);
     } else if (form.name == "normalise") {
       const std::vector<double>&mean = stage.numbers("mean"), &std = stage.numbers("std");
-      norm_channels_ = std::ssize(mean) > 1 ? std::ssize(mean) : std::ssize(std);
+      norm_channels_ = std::max(mean.size(), std.size());
       if (mean.size() > 1 && std.size() > 1 && mean.size() != std.size())
         refuse_program(
             fmt::format("normalise has {} means and {} deviations", mean.size(), std.size()),
@@ -124,6 +131,7 @@ Program::Program(const Stages& stages, FieldChoice fields, int64_t image_bytes)
                !decode_record_) {
       erase_ = erase_options_of(stage);
       erase_key_ = key;
+      erase_channels_ = stage.numbers("value").size();
     } else {
       StageMeter* const meter = add_meter(name_with_function(stage));
       tensor_steps_.push_back({make_tensor_step(stage), key, meter});
@@ -217,10 +225,8 @@ at::DimVector Program::row_shape(const Sample& sample) const {
 }
 
 void Program::write_row(const Sample& sample, void* row, StageTimer& timer) const {
-  if (norm_channels_ > 1 && sample.channels() != norm_channels_)
-    refuse_program(fmt::format("normalise has numbers for {} channels, and the image has {}",
-                               norm_channels_, sample.channels()),
-                   "a number for each channel, or one for all");
+  check_channels("normalise", norm_channels_, sample.channels());
+  if (erase_) check_channels("erase", erase_channels_, sample.channels());
   if (!fields_.image.empty()) {
     write_image(sample, row);
   } else if (sample.used.tokens) {
@@ -233,9 +239,9 @@ void Program::write_row(const Sample& sample, void* row, StageTimer& timer) cons
     }
   }
   if (erase_ && number_type_ == at::kBFloat16)
-    erase_part(sample, images::bfloat16_of(erase_->values[0]), static_cast<uint16_t*>(row));
+    erase_part(sample, static_cast<uint16_t*>(row));
   else if (erase_)
-    erase_part(sample, erase_->values[0], static_cast<float*>(row));
+    erase_part(sample, static_cast<float*>(row));
   timer.spent_in(*writing_, [&] { return bytes_of_row(sample); });
 }
 
@@ -291,17 +297,11 @@ void Program::write_plain(const Sample& sample, float* out) {
 }
 
 template <typename Number>
-void Program::erase_part(const Sample& sample, Number value, Number* row) const {
+void Program::erase_part(const Sample& sample, Number* row) const {
   images::Random random(mix64(sample.draw.seed, erase_key_));
-  const int64_t height = sample.height(), width = sample.width();
-  const auto erased = images::random_erase({height, width}, *erase_, random);
-  if (!erased) return;
-  const images::Crop& box = erased->box;
-  for (int64_t channel = 0; channel < sample.channels(); ++channel)
-    for (int64_t y = box.top; y < box.top + box.height; ++y) {
-      Number* const begin = row + (channel * height + y) * width + box.left;
-      std::fill(begin, begin + box.width, value);
-    }
+  const images::Size size{sample.height(), sample.width()};
+  if (const auto erased = images::random_erase(size, *erase_, random))
+    images::write_erased(*erased, sample.channels(), size, row);
 }
 
 at::DimVector Program::target_shape(const Sample& sample) const {

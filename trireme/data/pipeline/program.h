@@ -35,6 +35,8 @@ DecodeFunction make_record_step(const Stage& stage, bool is_padded);
 // The step of a stage from tensors to tensors (tensor_steps.cc).
 TensorStep make_tensor_step(const Stage& stage);
 images::EraseOptions erase_options_of(const Stage& stage);
+// Throws Error(invalid_argument) if the stage has several numbers, but not one for each channel.
+void check_channels(std::string_view stage, size_t numbers, int64_t channels);
 // Those of the stage pad, without `pads_target`.
 PadOptions pad_options_of(const Stage& stage);
 
@@ -103,7 +105,7 @@ class Program {
   void write_image(const Sample& sample, void* out) const;
   static void write_plain(const Sample& sample, float* out);
   template <typename Number>
-  void erase_part(const Sample& sample, Number value, Number* row) const;
+  void erase_part(const Sample& sample, Number* row) const;
   int64_t bytes_of_row(const Sample& sample) const;
 
   FieldChoice fields_;
@@ -116,13 +118,14 @@ class Program {
   int64_t first_step_behind_cache_ = 0;
   StageMeter* caching_ = nullptr;
   images::RowOptions row_form_;  // For an image that a stage normalises.
-  int64_t norm_channels_ = 1;    // 1: any number.
+  size_t norm_channels_ = 1;     // 1: any number.
   bool is_normalised_ = false;
   at::ScalarType number_type_ = at::kFloat;
   StageMeter* writing_ = nullptr;
   // An erase that comes before all other stages on tensors works on the row.
   std::optional<images::EraseOptions> erase_;
   uint64_t erase_key_ = 0;
+  size_t erase_channels_ = 1;  // 1: any number.
   std::vector<Metered<TensorStep>> tensor_steps_;
   std::optional<PadOptions> padding_;
   Stages batch_stages_;

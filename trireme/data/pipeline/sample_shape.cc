@@ -7,6 +7,7 @@
 #include <trireme/data/pipeline/sample_shape.h>
 #include <trireme/images/decode.h>
 #include <algorithm>
+#include <utility>
 
 namespace trireme::data {
 
@@ -34,14 +35,19 @@ std::vector<int64_t> shape_of_record(const records::Reader& reader, int64_t inde
   }
 }
 
-void require_channels(const Stage& normalise, int64_t channels) {
-  for (const char* const name : {"mean", "std"}) {
-    const int64_t numbers = std::ssize(normalise.numbers(name));
-    if (numbers == 1 || numbers == channels) continue;
+// The values with a number for each channel.
+constexpr std::pair<std::string_view, std::string_view> kOfChannels[] = {
+    {"normalise", "mean"}, {"normalise", "std"}, {"random_crop", "fill"}, {"erase", "value"}};
+
+void require_channels(const Stage& stage, int64_t channels) {
+  for (const auto& [of_stage, name] : kOfChannels) {
+    if (of_stage != stage.form->name) continue;
+    const int64_t numbers = std::ssize(stage.numbers(name));
+    if (numbers <= 1 || numbers == channels) continue;
     throw Error(ErrorCode::invalid_argument, "data",
-                fmt::format("data.stages: normalise has {} numbers for {}, and the images have {} "
+                fmt::format("data.stages: {} has {} numbers for {}, and the images have {} "
                             "channels",
-                            numbers, name, channels),
+                            of_stage, numbers, name, channels),
                 "a number for each channel, or one for all");
   }
 }
@@ -69,7 +75,7 @@ std::vector<int64_t> shape_of_samples(const records::Reader& reader, const Field
   if (fields.image.empty()) return shape;
   int64_t channels = shape[0], height = shape[1], width = shape[2];
   for (const Stage& stage : stages) {
-    if (stage.form->name == "normalise") require_channels(stage, channels);
+    require_channels(stage, channels);
     if (stage.form->name == "decode") channels = static_cast<int64_t>(stage.number("channels"));
     const bool has_size =
         !stage.form->parameters.empty() && stage.form->parameters.front().name == "size";

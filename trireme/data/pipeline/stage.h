@@ -29,6 +29,8 @@ struct ParameterForm {
   bool is_word = false;
   size_t most_numbers = 1;
   double least = 0, most = 1e18;  // Each number lies in this range.
+  // The words that the value may be. None: any word, if it is one at all.
+  std::vector<std::string_view> words{};
 };
 
 // The things that a stage works on.
@@ -66,6 +68,7 @@ struct Stage {
   std::vector<StageValue> values;  // One for each parameter of the form, in its order.
 
   double number(std::string_view name) const { return numbers(name).front(); }
+  // Empty for a word.
   const std::vector<double>& numbers(std::string_view name) const { return at(name).numbers; }
   const std::string& word(std::string_view name) const { return at(name).word; }
   // The shortest text that means the same.

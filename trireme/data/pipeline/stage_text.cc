@@ -47,8 +47,15 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
 }
 
 // Parameters that are whole numbers.
-constexpr std::string_view kWhole[] = {"size",   "padding", "channels", "n",    "tokens",
-                                       "window", "batch",   "multiple", "shape"};
+constexpr std::string_view kWhole[] = {"size",   "padding", "fill",  "channels", "n",
+                                       "tokens", "window",  "batch", "multiple", "shape"};
+
+std::string joined_by_or(const std::vector<std::string_view>& words) {
+  std::string text;
+  for (size_t i = 0; i < words.size(); ++i)
+    text += fmt::format("{}{}", i == 0 ? "" : i + 1 < words.size() ? ", " : " or ", words[i]);
+  return text;
+}
 
 class StageParser {
  public:
@@ -70,7 +77,8 @@ class StageParser {
     }
     for (const auto& [parameter, value] : given(*stage.form, inside))
       stage.values.push_back(value_of(*stage.form, *parameter, value));
-    check_pairs(stage);
+    check_numbers(stage);
+    check_frame(stage);
     return stage;
   }
 
@@ -170,7 +178,11 @@ class StageParser {
   StageValue value_of(const StageForm& form, const ParameterForm& parameter,
                       const std::string& text) const {
     StageValue value{.name = std::string(parameter.name), .text = text};
-    if (parameter.is_word) {
+    const bool is_known = std::ranges::find(parameter.words, text) != parameter.words.end();
+    if (parameter.is_word && !is_known && !parameter.words.empty())
+      refuse(fmt::format("{}: {} is \"{}\"", form.name, parameter.name, text),
+             joined_by_or(parameter.words));
+    if (parameter.is_word || is_known) {
       value.word = text;
       return value;
     }
@@ -195,8 +207,9 @@ class StageParser {
   }
 
   // A range has its smaller end first. Sizes are whole.
-  void check_pairs(const Stage& stage) const {
+  void check_numbers(const Stage& stage) const {
     for (const StageValue& value : stage.values) {
+      if (stage.form->name == "colour_jitter") check_jitter(value);
       const bool is_range = value.name == "scale" || value.name == "ratio";
       if (is_range && (value.numbers.size() != 2 || value.numbers[0] > value.numbers[1]))
         refuse(fmt::format("{}: {} is \"{}\", but is the least and the largest value",
@@ -210,15 +223,35 @@ class StageParser {
                  "a whole number");
       if (value.name == "channels" && value.numbers[0] == 2)
         refuse(fmt::format("{}: channels is 2", stage.form->name), "1 or 3");
-      if (stage.form->name == "cache" && value.word != "memory" && value.word != "disk" &&
-          value.word != "auto")
-        refuse(fmt::format("cache: place is \"{}\"", value.word), "memory, disk or auto");
-      if (value.name == "type" && value.word != "float32" && value.word != "bfloat16")
-        refuse(fmt::format("{}: type is \"{}\"", stage.form->name, value.word),
-               "float32 or bfloat16");
-      if (value.name == "long" && value.word != "refuse" && value.word != "split")
-        refuse(fmt::format("pack: long is \"{}\"", value.word), "refuse or split");
     }
+  }
+
+  // One number x stands for a range around the value that changes nothing, and two are a range.
+  void check_jitter(const StageValue& value) const {
+    if (value.numbers.size() == 1 && value.numbers[0] < 0)
+      refuse(fmt::format("colour_jitter: {} is {}, and one number must not be below 0", value.name,
+                         value.text),
+             "the least and the largest value, such as -0.1:0.1");
+    if (value.numbers.size() == 2 && value.numbers[0] > value.numbers[1])
+      refuse(fmt::format("colour_jitter: {} is \"{}\", but two numbers are the least and the "
+                         "largest value",
+                         value.name, value.text),
+             fmt::format("{}:{}", value.numbers[1], value.numbers[0]));
+  }
+
+  void check_frame(const Stage& stage) const {
+    if (stage.form->name != "random_crop") return;
+    const std::vector<double>& padding = stage.numbers("padding");
+    if (padding.size() == 3)
+      refuse("random_crop: padding has 3 numbers",
+             "one for all sides, horizontal:vertical, or left:top:right:bottom");
+    const bool is_black =
+        std::ranges::all_of(stage.numbers("fill"), [](double x) { return x == 0; });
+    if (!is_black && stage.word("padding_mode") != "constant")
+      refuse(fmt::format("random_crop has a fill, and padding_mode is {}, whose frame has the "
+                         "pixels of the image",
+                         stage.word("padding_mode")),
+             "padding_mode=constant, or no fill");
   }
 
   std::string_view key_;

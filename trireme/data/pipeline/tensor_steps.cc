@@ -1,5 +1,6 @@
 // Stages on the tensors of a sample.
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
 
 #include <fmt/format.h>
 
@@ -7,8 +8,9 @@
 #include <trireme/data/pipeline/functions.h>
 #include <trireme/data/pipeline/own_call.h>
 #include <trireme/data/pipeline/program.h>
-#include <trireme/images/regions.h>
+#include <trireme/images/rows.h>
 #include <trireme/tensor/replica_random.h>
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -35,7 +37,8 @@ TensorStep call_filter(const std::string& stage, FilterFunction function) {
 }
 
 TensorStep erase(const Stage& stage) {
-  return [options = erase_options_of(stage)](Sample& sample, uint64_t random) {
+  return [options = erase_options_of(stage), numbers = stage.numbers("value").size()](
+             Sample& sample, uint64_t random) {
     at::Tensor& image = sample.example.data;
     if (image.dim() != 3)
       throw Error(
@@ -44,13 +47,16 @@ TensorStep erase(const Stage& stage) {
                       "dimensions",
                       image.dim()),
           "erase behind normalise");
-    images::Random numbers(random);
-    const auto erased = images::random_erase({image.size(1), image.size(2)}, options, numbers);
+    check_channels("erase", numbers, image.size(0));
+    images::Random draws(random);
+    auto erased = images::random_erase({image.size(1), image.size(2)}, options, draws);
     if (!erased) return true;
-    const images::Crop& box = erased->box;
-    image.slice(1, box.top, box.top + box.height)
-        .slice(2, box.left, box.left + box.width)
-        .fill_(erased->values[0]);
+    // The tensor may have any type and layout of memory, so the box is written apart.
+    const auto [top, left, height, width] = erased->box;
+    const at::Tensor part = at::empty({image.size(0), height, width}, at::kFloat);
+    erased->box = {0, 0, height, width};
+    images::write_erased(*erased, image.size(0), {height, width}, part.mutable_data_ptr<float>());
+    image.narrow(1, top, height).narrow(2, left, width).copy_(part);
     return true;
   };
 }
@@ -63,7 +69,10 @@ images::EraseOptions erase_options_of(const Stage& stage) {
                                .scale_high = stage.numbers("scale")[1],
                                .ratio_low = stage.numbers("ratio")[0],
                                .ratio_high = stage.numbers("ratio")[1]};
-  options.values.fill(static_cast<float>(stage.number("value")));
+  const std::vector<double>& values = stage.numbers("value");
+  options.with_noise = values.empty();
+  for (size_t i = 0; i < options.values.size() && !options.with_noise; ++i)
+    options.values[i] = static_cast<float>(values[std::min(i, values.size() - 1)]);
   return options;
 }
 
