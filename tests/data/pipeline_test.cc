@@ -220,6 +220,18 @@ TEST(Pipeline, ARandomCropWidensItsFrameWhereTheImageIsTooSmall) {
       images_through("random_crop(4, pad_if_needed=true)")->get_batch({4}).data.equal(plain));
 }
 
+TEST(Pipeline, TheMiddleOfAResizedImageIsThatOfResizeAndCenterCrop) {
+  const auto source_of = [](const std::string& stages) {
+    return make_pipeline(std::make_shared<MadeImages>(3, 43, 64),
+                         {.stages = parse_stages("data.stages", stages)});
+  };
+  // 64 * 32 / 43 is 47.6, and the longer side is rounded down.
+  EXPECT_TRUE(
+      source_of("center_of_resized(28)")
+          ->get_batch({0, 1, 2})
+          .data.equal(source_of("resize(32) | center_crop(28)")->get_batch({0, 1, 2}).data));
+}
+
 TEST(Pipeline, FlipsAndCropsAreTheSameForAnyBatch) {
   const auto source =
       images_through("random_crop(4, 2) | flip | flip_vertically(0.3) | normalise");

@@ -222,7 +222,7 @@ TEST(TensorCache, AnotherVersionOfAFunctionMakesTheSamplesAnew) {
 // After an upgrade a cache on a disk must not give the pixels of an older library.
 TEST(SampleCache, IsNotThatOfOtherVersions) {
   const std::string versions = versions_of_samples();
-  for (const std::string& part : {std::string("samples 4"), std::string(libtorch_of_build()),
+  for (const std::string& part : {std::string("samples 5"), std::string(libtorch_of_build()),
                                   images::versions_of_decoders()})
     EXPECT_NE(versions.find(part), std::string::npos) << versions;
   const MadeImages reader(12, 8, 9);

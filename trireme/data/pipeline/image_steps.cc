@@ -231,11 +231,12 @@ ImageStep center_of_resized_step(const Stage& stage, int64_t image_bytes) {
         std::max(static_cast<double>(size.height) / static_cast<double>(sample.height()),
                  static_cast<double>(size.width) / static_cast<double>(sample.width())) /
         kMiddle;
-    const auto scaled = [&](int64_t side, int64_t least) {
-      return std::max(least,
-                      static_cast<int64_t>(std::nearbyint(static_cast<double>(side) * factor)));
-    };
-    scale_to(sample, {scaled(sample.height(), size.height), scaled(sample.width(), size.width)},
+    const int64_t shorter = std::min(sample.height(), sample.width());
+    const auto length =
+        static_cast<int64_t>(std::nearbyint(static_cast<double>(shorter) * factor));
+    const Size scaled =
+        with_shorter_side(sample.height(), sample.width(), std::max<int64_t>(1, length));
+    scale_to(sample, {std::max(scaled.height, size.height), std::max(scaled.width, size.width)},
              image_bytes);
     cut(sample, middle_of(sample.height(), sample.width(), size));
   };

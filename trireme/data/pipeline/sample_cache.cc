@@ -106,7 +106,7 @@ bool has_disk_for_caches(const std::filesystem::path& wish) {
 
 std::string versions_of_samples() {
   // The first number is that of stages and of the form in which samples are kept.
-  constexpr int kOfSamples = 4;
+  constexpr int kOfSamples = 5;
   // LibTorch scales images.
   return fmt::format("samples {}, LibTorch {}, {}", kOfSamples, libtorch_of_build(),
                      images::versions_of_decoders());
