@@ -1,15 +1,26 @@
 // Decodes and augments images as test_images.py asks, so that it can compare them with Pillow and
 // torchvision. Each line of standard input is a task: the file of the result, the file of the
-// image, and steps such as `decode=3`, `crop=TOP,LEFT,HEIGHT,WIDTH`, `resize=HEIGHT,WIDTH` or
+// image, and steps such as `channels=3`, `crop=TOP,LEFT,HEIGHT,WIDTH`, `resize=HEIGHT,WIDTH` or
 // `row=1,0`. The result is an .npy file: bytes [height, width, channels], or the numbers of a row.
+//
+// `stages=SEED,STAGES` gives the batch of several images, whose files have commas between them, as
+// a pipeline makes it: RESULT is its data, and RESULT.target.npy its target. Image i has class i.
+// `boxes=HEIGHT,WIDTH,COUNT` gives the parts that random_resized_crop draws for an image of this
+// size: [count, (top, left, height, width)].
+#include <ATen/core/Tensor.h>
 #include <trireme/base/error.h>
+#include <trireme/data/pipeline/pipeline_source.h>
 #include <trireme/images/colour.h>
 #include <trireme/images/decode.h>
+#include <trireme/images/regions.h>
 #include <trireme/images/resize.h>
 #include <trireme/images/rows.h>
+#include <algorithm>
+#include <cstring>
 #include <fstream>
 #include <iostream>
 #include <iterator>
+#include <numeric>
 #include <sstream>
 
 using namespace trireme::images;  // NOLINT: a programme of one file.
@@ -67,23 +78,93 @@ void write_as_row(const StepNumbers& numbers, const Image& image, const std::str
   }
 }
 
+std::string bytes_of_file(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+// The images of a task as records of a data set.
+class ImageFiles : public trireme::records::Reader {
+ public:
+  explicit ImageFiles(const std::string& paths) {
+    std::istringstream in(paths);
+    for (std::string path; std::getline(in, path, ',');) files_.push_back(bytes_of_file(path));
+  }
+  int64_t size() const override { return std::ssize(files_); }
+  void read(int64_t index, trireme::records::Record& record) const override {
+    record.clear();
+    record.memory.resize(sizeof index);
+    std::memcpy(record.memory.data(), &index, sizeof index);
+    const std::string& file = files_.at(static_cast<size_t>(index));
+    record.fields.push_back(
+        {.name = "image", .bytes = std::as_bytes(std::span(file)), .encoded = true});
+    record.fields.push_back({.name = "label",
+                             .bytes = std::span<const std::byte>(record.memory),
+                             .dtype = trireme::plan::DType::int64});
+  }
+  std::string place(int64_t index) const override { return "image " + std::to_string(index); }
+  const std::vector<trireme::records::FieldSpec>& fields() const override { return fields_; }
+  const std::string& content() const override { return content_; }
+
+ private:
+  std::vector<std::string> files_;
+  const std::vector<trireme::records::FieldSpec> fields_{
+      {.name = "image", .encoded = true},
+      {.name = "label", .dtype = trireme::plan::DType::int64, .shape = std::vector<int64_t>{}}};
+  const std::string content_ = "files";
+};
+
+void write_tensor(const std::string& path, const at::Tensor& tensor) {
+  const at::Tensor numbers = tensor.to(at::kFloat).contiguous();
+  write_npy(path, "<f4", numbers.sizes().vec(), numbers.const_data_ptr(), numbers.nbytes());
+}
+
+void write_batch(const std::string& text, const std::string& files, const std::string& result) {
+  const size_t comma = text.find(',');
+  auto reader = std::make_shared<ImageFiles>(files);
+  trireme::Draws draws;
+  draws.seed = std::stoull(text.substr(0, comma));
+  draws.indices.resize(static_cast<size_t>(reader->size()));
+  std::iota(draws.indices.begin(), draws.indices.end(), 0);
+  const auto source = trireme::data::make_pipeline(
+      reader, {.stages = trireme::data::parse_stages("stages", text.substr(comma + 1)),
+               .classes = std::max<int64_t>(2, reader->size())});
+  const trireme::Example batch = source->get_batch(draws);
+  write_tensor(result, batch.data);
+  write_tensor(result + ".target.npy", batch.target);
+}
+
+void write_boxes(const StepNumbers& numbers, const std::string& result) {
+  std::vector<int64_t> boxes;
+  for (int64_t i = 0; i < numbers.whole(2); ++i) {
+    Random random(static_cast<uint64_t>(i));
+    const Crop box = random_resized_crop({numbers.whole(0), numbers.whole(1)}, 0.08, 1, 3.0 / 4,
+                                         4.0 / 3, random);
+    boxes.insert(boxes.end(), {box.top, box.left, box.height, box.width});
+  }
+  write_npy(result, "<i8", {numbers.whole(2), 4}, boxes.data(), boxes.size() * sizeof(int64_t));
+}
+
 void run_task(const std::string& line) {
   std::istringstream words(line);
   std::string result, file, word;
   words >> result >> file;
-  std::ifstream in(file, std::ios::binary);
-  const std::string bytes{std::istreambuf_iterator<char>(in), {}};
+  std::string bytes;
   int channels = 3;
   std::optional<Crop> part;
   std::optional<Size> least;
   Image image, other;
   const auto decoded = [&] {
     if (!image.pixels.empty()) return;
+    bytes = bytes_of_file(file);
     decode(std::as_bytes(std::span(bytes)), channels, {}, image, part, least);
   };
   while (words >> word) {
     const std::string step = word.substr(0, word.find('='));
-    const StepNumbers numbers(word.substr(word.find('=') + 1));
+    const std::string values = word.substr(word.find('=') + 1);
+    if (step == "stages") return write_batch(values, file, result);
+    const StepNumbers numbers(values);
+    if (step == "boxes") return write_boxes(numbers, result);
     if (step == "channels") channels = static_cast<int>(numbers.whole(0));
     if (step == "crop")
       part = {numbers.whole(0), numbers.whole(1), numbers.whole(2), numbers.whole(3)};
