@@ -239,6 +239,49 @@ class WrittenLoops(SystemTest):
                 if before == after == 1:
                     self.assertEqual(found, undisturbed)  # Random numbers too, bit for bit.
 
+    def test_groups_of_parameters_have_learning_rates_of_their_own(self):
+        self.assert_same("grouped", 1e-9, at_least=24)
+        whole = self.lines_of("grouped", 1)
+        self.assertAlmostEqual(whole[0]["rates"], 10 * 0.02 + 0.005)
+        self.assertAlmostEqual(whole[-1]["rates"],
+                               100 * 0.02 / 32 + 10 * 0.005 / 32 + 0.04 / 8)
+        for stop, joined in ((5, 0), (14, 1)):  # Before and behind the step that adds a group.
+            for before, after in ((1, 1), (2, 1), (1, 3)):
+                with self.subTest(stop=stop, before=before, after=after):
+                    folder = self.folder / f"{stop}-{before}-{after}"
+                    parts = self.lines_of("grouped", before, TEST_FOLDER=folder, TEST_STOP=stop)
+                    parts += self.lines_of("grouped", after, TEST_FOLDER=folder,
+                                           TEST_JOINED=joined)
+                    self.assert_same_lines(parts, whole)
+
+    def assert_same_lines(self, found, expected):
+        for step, (one, other) in enumerate(zip(expected, found, strict=True)):
+            for key, value in one.items():
+                self.assertAlmostEqual(other[key], value, delta=1e-9 * max(1, abs(value)),
+                                       msg=f"{key} of line {step}")
+
+    def test_a_checkpoint_with_other_groups_of_parameters_is_refused(self):
+        for stop, joined, saved in ((5, 1, 2), (14, 0, 3)):
+            folder = self.folder / f"{stop}"
+            self.lines_of("grouped", 1, TEST_FOLDER=folder, TEST_STOP=stop)
+            for processes in (1, 2):
+                with self.subTest(stop=stop, processes=processes):
+                    code, out, err = self.run_scenario("grouped", processes, TEST_FOLDER=folder,
+                                                       TEST_JOINED=joined)
+                    self.assertEqual(code, 2, out + err)
+                    self.assertIn(f"the checkpoint has {saved} groups of parameters in the "
+                                  f"optimizer of the model, and this programme has {5 - saved}",
+                                  err)
+
+    def test_a_group_that_was_added_in_a_step_that_is_given_up_is_added_again(self):
+        whole = self.lines_of("grouped", 1)
+        code, out, err = self.run_to_end(
+            TRIREME, "launch", "--elastic", "2:2", "--", PROGRAMME, "grouped", timeout=90,
+            env=environment(OMP_NUM_THREADS="1", TEST_KILL="13"))
+        self.assertEqual(code, 0, out + err)
+        lines = [json.loads(line[line.index("{"):]) for line in out.splitlines() if "{" in line]
+        self.assert_same_lines(lines, whole)
+
     def test_a_loop_goes_on_without_a_lost_worker(self):
         undisturbed = self.continued()
         for kill in (1, 5, 7, 24):

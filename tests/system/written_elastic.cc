@@ -9,10 +9,13 @@
 #include <csignal>
 #include <cstdlib>
 #include <limits>
+#include <memory>
 #include <sstream>
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "loop_parts.h"
 
@@ -185,6 +188,50 @@ void plateau(World& world) {
     }
 }
 
+// Each layer has a learning rate of its own. The last bias joins them in step 13, or before the
+// loop with TEST_JOINED=1. The loop goes on from the folder TEST_FOLDER, and ends early after
+// TEST_STOP steps. Worker 1 is killed in step TEST_KILL.
+void grouped(World& world) {
+  Net model;
+  model.to(torch::kDouble);
+  const auto group = [](std::vector<torch::Tensor> parameters, double rate) {
+    return torch::optim::OptimizerParamGroup(std::move(parameters),
+                                             std::make_unique<torch::optim::AdamOptions>(rate));
+  };
+  auto loader = loader_for(world);
+  Distributed<torch::optim::Adam> optimizer(
+      world, model,
+      std::vector{group(model.hidden->parameters(), 0.02), group({model.output->weight}, 0.005)});
+  const bool has_joined = number_in("TEST_JOINED") == 1;
+  const auto add_the_last = [&] { optimizer.add_param_group(group({model.output->bias}, 0.04)); };
+  if (has_joined) add_the_last();
+  torch::optim::StepLR schedule(optimizer, 4, 0.5);
+  trireme::Checkpoint checkpoint(world, model, optimizer, {.dir = text_in("TEST_FOLDER")});
+  checkpoint.include(schedule);
+  checkpoint.include(*loader);
+  trireme::run_elastic(world, checkpoint, [&] {
+    while (loader->epoch() < 4)
+      for (auto& batch : *loader) {
+        if (checkpoint.step() == 12 && !has_joined) add_the_last();
+        if (checkpoint.step() + 1 == number_in("TEST_KILL") && world.worker() == 1 &&
+            world.identity().generation == 0)
+          std::raise(SIGKILL);
+        optimizer.zero_grad();
+        loss_of(model, batch).backward();
+        optimizer.step();
+        schedule.step();
+        checkpoint.commit();
+        double rates = 0;
+        for (const auto& each : optimizer.param_groups())
+          rates = 10 * rates + each.options().get_lr();
+        print(world, {{"step", checkpoint.step()}, {"rates", rates}, {"sum", sum_of(model)}});
+        if (checkpoint.step() != number_in("TEST_STOP")) continue;
+        checkpoint.save(checkpoint.step());
+        return;
+      }
+  });
+}
+
 // Model and optimizer are loaded on all ranks, after Distributed was made.
 void loaded(World& world) {
   Net model;
@@ -219,6 +266,7 @@ Loops written_elastic() {
   return {{"continued", continued},
           {"replaced", replaced},
           {"left_an_elastic_loop", left_an_elastic_loop},
+          {"grouped", grouped},
           {"loaded", loaded},
           {"plateau", plateau}};
 }

@@ -14,6 +14,7 @@
 #include <trireme/parallel/model_device.h>
 #include <trireme/parallel/optimizer_transfer.h>
 #include <trireme/parallel/optimizer_view.h>
+#include <trireme/train/loop_record.h>
 #include <trireme/train/lost_peer.h>
 #include <trireme/train/own_checkpoint.h>
 #include <trireme/train/own_counters.h>
@@ -177,6 +178,7 @@ struct Checkpoint::Impl : Engine {
     counters.check(loop);
     for (size_t i = 0; i < trained.size(); ++i) {
       Trained& each = *trained[i];
+      require_groups(each, loop.at("rates")[i].size());
       if (incoming.model_is_new) {
         broadcast_tensors(*group, each.state.parameters);
         broadcast_tensors(*group, each.state.buffers);
@@ -188,6 +190,18 @@ struct Checkpoint::Impl : Engine {
       each.view.begin_load({{"optimizer", loop["optimizers"][i]}}, own);
     }
     take(loop);
+  }
+  // A group that is not there yet would begin with its first learning rate again.
+  static void require_groups(const Trained& each, size_t saved) {
+    const size_t own = each.optimizer.param_groups().size();
+    if (own == saved) return;
+    throw Error(
+        ErrorCode::invalid_argument, "train",
+        fmt::format("the checkpoint has {} groups of parameters in the optimizer of {}, "
+                    "and this programme has {}",
+                    saved, each.name.empty() ? "the model" : "'" + each.name + "'", own),
+        "the groups of the run that wrote it, before resume() or run_elastic(), or another "
+        "folder");
   }
   void end_load() override {
     for (const auto& each : trained) each->view.end_load();
@@ -412,8 +426,19 @@ struct Checkpoint::Impl : Engine {
       throw MeetAgain();
   }
 
+  // The newest state has no groups of parameters that were added in the step that is given up. The
+  // loop adds them again, and processes that join do not have them yet.
+  void drop_groups_of_this_step() {
+    if (copy.step < 0 || copy.step != world.step_of_generation()) return;
+    for (size_t i = 0; i < trained.size(); ++i) {
+      auto& groups = trained[i]->optimizer.param_groups();
+      while (groups.size() > copy.facts.at("rates")[i].size()) groups.pop_back();
+    }
+  }
+
   // The next generation: engines first, as they were made.
   void rebind() {
+    drop_groups_of_this_step();
     for (const auto& each : world.own_loop()->rebind)
       if (const auto again = each.lock()) (*again)();
     bind();
