@@ -8,6 +8,7 @@ import signal
 import unittest
 
 import torch
+from check_tensorboard import read_scalars
 from safetensors.torch import load_file
 from server_jobs import children_of
 from support import BIN, ROOT, TRIREME, SystemTest, environment, wait_until
@@ -424,6 +425,59 @@ class WrittenLoops(SystemTest):
         for processes in (2, 3):
             for one, other in zip(losses[1], losses[processes]):
                 self.assertAlmostEqual(one, other, delta=1e-9)
+
+    def test_values_and_evaluations_of_a_loop_are_in_all_its_records(self):
+        for processes in (1, 3):
+            with self.subTest(processes=processes):
+                folder = self.folder / f"recorded-{processes}"
+                code, out, err = self.run_scenario("recorded", processes, TEST_RECORD=folder)
+                self.assertEqual(code, 0, out + err)
+                found = [json.loads(line[line.index("{"):]) for line in out.splitlines()
+                         if "{" in line]
+                self.assertEqual([each["step"] for each in found], [6, 12])
+                report, events = self.recorded(folder)
+                self.assert_lines_of_an_evaluation(events["eval"], found)
+                self.assertEqual(report["eval"], {
+                    "loss": found[1]["loss"], "accuracy": found[1]["accuracy"],
+                    "metrics": {"right": found[1]["right"]}})
+                # The 103 targets are 0, 1, 2, 0, ...: the mean of a batch is that of all ranks.
+                means = [each["values"]["targets/mean"] for each in events["scalars"]]
+                for epoch in range(2):
+                    self.assertAlmostEqual(
+                        sum(mean * step["samples"] for mean, step in
+                            zip(means[6 * epoch:][:6], events["step"][6 * epoch:])), 102)
+                self.assert_scalars(folder / "events", events, found)
+                self.assert_progress(out, events["step"], found)
+
+    def assert_lines_of_an_evaluation(self, events, found):
+        self.assertEqual([(each["step"], each["epoch"], each["loss"], each["accuracy"],
+                           each["metrics"]["right"]) for each in events],
+                         [(each["step"], epoch, each["loss"], each["accuracy"], each["right"])
+                          for epoch, each in enumerate(found)])
+
+    def assert_scalars(self, folder, events, found):
+        """TensorBoard shows the values of the log, as float32."""
+        expected = {"targets/mean": [(each["step"], each["values"]["targets/mean"])
+                                     for each in events["scalars"]]}
+        for tag, key in (("train/loss", "loss"), ("train/learning_rate", "learning_rate")):
+            expected[tag] = [(step["step"], step[key]) for step in events["step"]]
+        for key in ("loss", "accuracy", "right"):
+            expected[f"eval/{key}"] = [(each["step"], each[key]) for each in found]
+        scalars = read_scalars(folder)
+        for tag, points in expected.items():
+            self.assertEqual([step for step, _ in scalars[tag]], [step for step, _ in points], tag)
+            for (_, value), (_, wanted) in zip(scalars[tag], points):
+                self.assertAlmostEqual(value, wanted, delta=1e-6 * max(1, abs(wanted)), msg=tag)
+
+    def assert_progress(self, out, steps, found):
+        self.assertIn("Training waves: own_loop", out)
+        for epoch in range(2):
+            last = steps[6 * epoch + 5]
+            self.assertRegex(out, rf"epoch {epoch + 1}/2  step +{last['step']}/12  "
+                             rf"loss {last['loss']:#.4g} ")
+            self.assertRegex(out, rf"epoch {epoch + 1}: loss [\d.]+, held-out loss "
+                             rf"{found[epoch]['loss']:#.4g}, accuracy "
+                             rf"{found[epoch]['accuracy'] * 100:.1f} %, right ")
 
     def test_a_record_with_more_steps_than_commits_goes_on_from_its_own_step(self):
         for processes, words in ((1, ()), (3, ("--elastic", "2:3", "--inject",

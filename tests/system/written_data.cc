@@ -176,6 +176,43 @@ void evaluated(World& world) {
   print(world, {{"rows", rows.size(0)}, {"sum", (rows * places).sum().item<double>()}});
 }
 
+// Each epoch ends with an evaluation. The record, in TEST_RECORD, has its result, and the mean of
+// the targets of each batch.
+void recorded(World& world) {
+  Net model;
+  model.to(torch::kDouble);
+  auto loader = loader_for(world);
+  Distributed<torch::optim::SGD> optimizer(world, model, torch::optim::SGDOptions(0.2));
+  trireme::LoopRecord record(
+      world,
+      {.name = "waves", .dir = text_in("TEST_RECORD"), .total_steps = 12, .steps_per_epoch = 6});
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    for (auto& batch : *loader) {
+      optimizer.zero_grad();
+      auto loss = loss_of(model, batch);
+      loss.backward();
+      optimizer.step();
+      record.scalar("targets/mean", batch.target.to(torch::kDouble).mean().item<double>());
+      record.step(loss, optimizer);
+    }
+    const auto rows = trireme::evaluate(
+        world, Samples().map(torch::data::transforms::Stack<>()), 8,
+        [&](const torch::data::Example<>& batch) {
+          const auto logits = model.forward(batch.data);
+          const auto losses = torch::nn::functional::cross_entropy(
+              logits, batch.target,
+              torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kNone));
+          return torch::stack({losses, logits.argmax(1).eq(batch.target).to(torch::kDouble)}, 1);
+        });
+    const double loss = rows.mean(0)[0].item<double>(), right = rows.sum(0)[1].item<double>();
+    const double accuracy = right / static_cast<double>(rows.size(0));
+    record.evaluated(loss, accuracy, {{"right", right}});
+    print(world,
+          {{"step", record.steps()}, {"loss", loss}, {"accuracy", accuracy}, {"right", right}});
+  }
+  record.end();
+}
+
 // The same rows, computed on a device and gathered there.
 void evaluated_on_a_device(World& world) {
   const auto rows = trireme::evaluate(
@@ -267,6 +304,7 @@ Loops written_data() {
   return {{"join", join},
           {"joined_sums", joined_sums},
           {"evaluated", evaluated},
+          {"recorded", recorded},
           {"evaluated_on_a_device", evaluated_on_a_device},
           {"joined_gan", joined_gan},
           {"joined_closures", joined_closures},
