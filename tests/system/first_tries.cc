@@ -1,4 +1,5 @@
 // Mistakes of first tries. The compiler says what to write instead (test_first_tries.py).
+#include <torch/csrc/jit/api/module.h>
 #include <torch/data/datasets/base.h>
 #include <torch/data/example.h>
 #include <torch/nn/module.h>
@@ -31,4 +32,7 @@ void first_tries(trireme::World& world) {
                                                        torch::optim::SGDOptions(0.1));
   seven.zero_grad();
   seven.step();
+  torch::jit::script::Module script("Script");
+  trireme::DataParallel eight(world, script, trireme::SGD{.lr = 0.1});
+  trireme::model_factory<torch::jit::script::Module>("Script");
 }

@@ -63,7 +63,16 @@ class WrittenLoops(SystemTest):
                 self.assert_same(loop, 1e-9, at_least=1)
 
     def test_a_model_from_torchscript(self):
-        self.assert_same("script", 1e-9, at_least=6)
+        self.assert_same("script", 1e-9, at_least=12)
+
+    def test_a_model_from_torchscript_continues(self):
+        whole = self.lines_of("script", 1)
+        for before, after in ((1, 1), (1, 2), (2, 1)):
+            with self.subTest(before=before, after=after):
+                folder = self.folder / f"script-{before}-{after}"
+                parts = self.lines_of("script", before, TEST_FOLDER=folder, TEST_STOP=8)
+                parts += self.lines_of("script", after, TEST_FOLDER=folder)
+                self.assert_same_lines(parts, whole)
 
     def test_kept_gradients_stay_and_evaluations_change_nothing(self):
         self.assert_same("kept", 1e-9, at_least=7)

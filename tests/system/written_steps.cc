@@ -6,6 +6,7 @@
 #include <trireme/parallel/optimizer.h>
 #include <trireme/parallel/sync_batch_norm.h>
 #include <trireme/train/loop_record.h>
+#include <trireme/train/own_checkpoint.h>
 #include <algorithm>
 #include <cstdlib>
 #include <memory>
@@ -200,7 +201,8 @@ void uneven_sum_of_two(World& world) {
   print(world, {{"sum", sum_of(model)}});
 }
 
-// A model from TorchScript, with a module inside.
+// A model from TorchScript, with a module inside. The loop goes on from the folder TEST_FOLDER,
+// and ends early after TEST_STOP steps.
 void script(World& world) {
   torch::jit::Module inner("Inner"), model("Model");
   inner.register_parameter("weight", torch::full({6, 3}, 0.1, torch::kDouble).requires_grad_(),
@@ -211,17 +213,29 @@ void script(World& world) {
   model.define("def forward(self, x):\n  return self.inner.forward(x) + self.bias\n");
   model.to(device());
   auto loader = loader_for(world);
-  Distributed<torch::optim::SGD> optimizer(world, model, torch::optim::SGDOptions(0.5));
-  for (auto& on_host : *loader) {
-    const auto batch = moved(on_host);
-    optimizer.zero_grad();
-    torch::nn::functional::cross_entropy(model.forward({batch.data}).toTensor(), batch.target)
-        .backward();
-    optimizer.step();
-    double sum = 0;
-    for (const auto& parameter : model.parameters()) sum += parameter.abs().sum().item<double>();
-    print(world, {{"sum", sum}});
-  }
+  Distributed<torch::optim::SGD> optimizer(world, model,
+                                           torch::optim::SGDOptions(0.5).momentum(0.9));
+  trireme::Checkpoint checkpoint(world, model, optimizer, {.dir = text_in("TEST_FOLDER")});
+  checkpoint.include(*loader);
+  checkpoint.resume();
+  trireme::LoopRecord record(world, {.progress = false});
+  while (loader->epoch() < 2)
+    for (auto& on_host : *loader) {
+      const auto batch = moved(on_host);
+      optimizer.zero_grad();
+      auto loss = torch::nn::functional::cross_entropy(model.forward({batch.data}).toTensor(),
+                                                       batch.target);
+      loss.backward();
+      optimizer.step();
+      const double mean = record.step(loss, optimizer);
+      checkpoint.commit();
+      double sum = 0;
+      for (const auto& parameter : model.parameters()) sum += parameter.abs().sum().item<double>();
+      print(world, {{"loss", mean}, {"sum", sum}});
+      if (checkpoint.step() != number_in("TEST_STOP")) continue;
+      checkpoint.save(checkpoint.step());
+      return;
+    }
 }
 
 // A gradient that the loop keeps stays as it is; an evaluation inside a step changes nothing.

@@ -20,10 +20,16 @@
 #include <concepts>
 #include <functional>
 #include <memory>
+#include <type_traits>
 
-namespace torch::optim {
+namespace torch {
+namespace jit {
+struct Module;
+}
+namespace optim {
 class OptimizerOptions;
 }
+}  // namespace torch
 
 namespace trireme {
 
@@ -53,6 +59,14 @@ class DataParallel {
     static_assert(!sizeof(Module),
                   "DataParallel takes the module in a std::shared_ptr: std::make_shared<Net>(). "
                   "trireme::Distributed takes a module on the stack too.");
+  }
+  template <typename Script, typename... Arguments>
+    requires std::derived_from<std::remove_cvref_t<Script>, torch::jit::Module>
+  DataParallel(World&, Script&&, Arguments&&...) {
+    static_assert(!sizeof(Script),
+                  "DataParallel takes no torch::jit::script::Module. trireme::Distributed<"
+                  "torch::optim::SGD> optimizer(world, script, torch::optim::SGDOptions(0.1)) "
+                  "does.");
   }
   template <typename Module, std::derived_from<torch::optim::OptimizerOptions> Options,
             typename... Arguments>

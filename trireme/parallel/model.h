@@ -10,10 +10,15 @@
 #include <utility>
 #include <vector>
 
-namespace torch::nn {
+namespace torch {
+namespace jit {
+struct Module;
+}
+namespace nn {
 class Module;
 class SequentialImpl;
-}  // namespace torch::nn
+}  // namespace nn
+}  // namespace torch
 
 namespace trireme {
 
@@ -110,6 +115,15 @@ ModelFactory model_factory(Args... args) {
       model = model_of(net);
     return model;
   };
+}
+// A first try that cannot work: the compiler's message says what does.
+template <std::derived_from<torch::jit::Module> Script, typename... Args>
+ModelFactory model_factory(Args...) {
+  static_assert(!sizeof(Script),
+                "model_factory takes a class derived from torch::nn::Module, and the Trainer no "
+                "torch::jit::script::Module: trireme::Distributed<torch::optim::SGD> does, in a "
+                "loop of your own");
+  return nullptr;
 }
 
 }  // namespace trireme
