@@ -1,6 +1,8 @@
+#include <ATen/dlpack.h>
 #include <ATen/ops/from_blob.h>
 #include <fmt/ranges.h>
 #include <trireme/capi/handles.h>
+#include <cstddef>
 
 namespace trireme::capi {
 
@@ -54,8 +56,26 @@ std::string form_of(const at::Tensor& tensor) {
 
 namespace {
 
+// trireme_c.h allows a pointer to a DLTensor, and names DLPack's numbers.
+#define TRIREME_SAME_FIELD(field)                                              \
+  static_assert(offsetof(trireme_tensor, field) == offsetof(DLTensor, field)); \
+  static_assert(sizeof(trireme_tensor().field) == sizeof(DLTensor().field))
+TRIREME_SAME_FIELD(data);
+TRIREME_SAME_FIELD(device.device_type);
+TRIREME_SAME_FIELD(device.device_id);
+TRIREME_SAME_FIELD(ndim);
+TRIREME_SAME_FIELD(dtype.code);
+TRIREME_SAME_FIELD(dtype.bits);
+TRIREME_SAME_FIELD(dtype.lanes);
+TRIREME_SAME_FIELD(shape);
+TRIREME_SAME_FIELD(strides);
+TRIREME_SAME_FIELD(byte_offset);
+#undef TRIREME_SAME_FIELD
+static_assert(sizeof(trireme_tensor) == sizeof(DLTensor));
+static_assert(kDLCPU == 1 && kDLInt == 0 && kDLUInt == 1 && kDLFloat == 2 && kDLBfloat == 4);
+
 at::ScalarType type_of(const trireme_tensor& tensor, const std::string& name) {
-  constexpr int kSigned = 0, kUnsigned = 1, kFloat = 2, kBfloat = 4;
+  constexpr int kSigned = kDLInt, kUnsigned = kDLUInt, kFloat = kDLFloat, kBfloat = kDLBfloat;
   const int code = tensor.dtype.code, bits = tensor.dtype.bits;
   if (tensor.dtype.lanes == 1) {
     if (code == kFloat && bits == 32) return at::kFloat;
@@ -75,8 +95,7 @@ at::ScalarType type_of(const trireme_tensor& tensor, const std::string& name) {
 
 at::Tensor view_of(const trireme_tensor* tensor, const std::string& name) {
   given(tensor, name.c_str());
-  constexpr int kCpu = 1;
-  if (tensor->device.device_type != kCpu)
+  if (tensor->device.device_type != kDLCPU)
     throw refused(fmt::format("{} is on a device of type {}", name, tensor->device.device_type),
                   "a tensor in the CPU's memory (type 1)");
   const at::ScalarType type = type_of(*tensor, name);
