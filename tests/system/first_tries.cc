@@ -4,6 +4,7 @@
 #include <torch/data/example.h>
 #include <torch/nn/module.h>
 #include <torch/optim/sgd.h>
+#include <trireme/data/from_dataset.h>
 #include <trireme/data/loader.h>
 #include <trireme/parallel/data_loader.h>
 #include <trireme/parallel/data_parallel.h>
@@ -35,4 +36,7 @@ void first_tries(trireme::World& world) {
   torch::jit::script::Module script("Script");
   trireme::DataParallel eight(world, script, trireme::SGD{.lr = 0.1});
   trireme::model_factory<torch::jit::script::Module>("Script");
+  trireme::Loader nine(world, trireme::from_dataset(Samples()),
+                       torch::data::samplers::RandomSampler(8), {.batch = 8});
+  trireme::from_dataset(Samples(), torch::data::samplers::RandomSampler(8));
 }

@@ -97,4 +97,15 @@ std::shared_ptr<const Source> from_dataset(Dataset dataset) {
                                                           static_cast<int64_t>(*size));
 }
 
+// A first try that cannot work: the compiler's message says what does.
+template <typename Dataset, typename Sampler>
+  requires requires { typename std::remove_cvref_t<Sampler>::BatchRequestType; }
+std::shared_ptr<const Source> from_dataset(Dataset&&, Sampler&&) {
+  static_assert(!sizeof(Dataset),
+                "from_dataset takes no sampler: LoaderOptions::shuffle or TrainerOptions::shuffle "
+                "says in which order samples come. trireme::make_data_loader(world, dataset, "
+                "sampler, batch) takes one.");
+  return nullptr;
+}
+
 }  // namespace trireme

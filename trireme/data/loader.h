@@ -69,7 +69,7 @@ class Loader {
   template <typename Ranks>
   Loader(const Ranks& ranks, std::shared_ptr<const Source> source, LoaderOptions options)
       : Loader(std::move(source), options, ranks.rank(), ranks.size()) {}
-  // A first try that cannot work: the compiler's message says what does.
+  // First tries that cannot work: the compiler's message says what does.
   template <typename Ranks, typename Dataset>
     requires requires { typename std::remove_cvref_t<Dataset>::BatchType; }
   Loader(const Ranks&, Dataset&&, LoaderOptions) {
@@ -78,6 +78,14 @@ class Loader {
         "Loader takes a trireme::Source: trireme::from_dataset(dataset) makes one of a data set "
         "of torch::data. trireme::make_data_loader(world, dataset, batch) "
         "loads it without one.");
+  }
+  template <typename Ranks, typename Data, typename Sampler>
+    requires requires { typename std::remove_cvref_t<Sampler>::BatchRequestType; }
+  Loader(const Ranks&, Data&&, Sampler&&, LoaderOptions = {}) {
+    static_assert(!sizeof(Ranks),
+                  "Loader takes no sampler of torch::data: LoaderOptions::shuffle says in which "
+                  "order samples come. trireme::make_data_loader(world, dataset, sampler, batch) "
+                  "takes one.");
   }
   ~Loader();
   Loader(Loader&&) noexcept;
