@@ -2,6 +2,7 @@
 (written_loops.cc)."""
 
 import json
+import math
 import os
 import re
 import signal
@@ -308,9 +309,16 @@ class WrittenLoops(SystemTest):
         self.assertRegex(err, r"trireme: worker 2 .* failed with exit code 1 in .*step 5")
 
     def assert_each_sample_once(self, folder):
-        """The newest record of each step has the samples of an epoch after epoch."""
-        samples = {step["step"]: step["samples"] for step in self.recorded(folder)[1]["step"]}
+        """The newest records of the steps have the samples of an epoch after epoch: as many, and
+        the sum of their first values is that of all samples."""
+        events = self.recorded(folder)[1]
+        samples = {step["step"]: step["samples"] for step in events["step"]}
         self.assertEqual([samples[step] for step in range(1, 25)], [20, 20, 20, 20, 20, 3] * 4)
+        means = {step["step"]: step["values"]["data/first"] for step in events["scalars"]}
+        for epoch in range(4):
+            steps = range(6 * epoch + 1, 6 * epoch + 7)
+            self.assertAlmostEqual(sum(samples[step] * means[step] for step in steps),
+                                   sum(math.sin(0.7 * i) for i in range(103)), places=9)
 
     def test_a_loop_goes_on_without_a_stopped_worker(self):
         undisturbed = self.continued()
@@ -326,6 +334,39 @@ class WrittenLoops(SystemTest):
                 self.assertEqual(len(causes) > 1, generations > 1, causes)
                 if generations > 1:
                     self.assertEqual(causes[1]["lost_ranks"], [1])
+
+    def test_a_rank_that_hangs_or_is_stopped_is_named(self):
+        """The time-outs of `trireme launch` are 10 s, so both run at once. The slow one ends with
+        this step."""
+        hangs, stops = "slow:rank=1,forward=12s@step=5", "stop:rank=1@step=5"
+        jobs = {fault: (TRIREME, "launch", "--workers", "2", "--inject", fault, "--", PROGRAMME,
+                        "continued")
+                for fault in (hangs, stops)}
+        said = {fault: (code, err) for fault, code, _, err in
+                self.run_each(jobs, timeout=90,
+                              env=environment(OMP_NUM_THREADS="1", TEST_STOP="5"))}
+        worker = r"worker 1 \(.*\)"
+        waits = (r"worker 0 \(.*\) waits for it in exchange of step 5 \(collective 1: "
+                 r"gradients\)")
+        code, err = said[hangs]
+        self.assertEqual(code, 0, err)
+        self.assertRegex(err, rf"trireme: stalled: {worker} has been in forward of step 5 for "
+                         rf"1\d\.\d s; {waits}")
+        code, err = said[stops]
+        self.assertEqual(code, 138, err)
+        self.assertRegex(err, rf"trireme: {worker} was lost in backward of step 5: silent for "
+                         rf"1\d\.\d s .*{waits}.*; job ends with 138")
+
+    def test_a_rank_that_ends_its_process_in_an_elastic_loop_is_lost(self):
+        code, out, err = self.run_to_end(
+            TRIREME, "launch", "--elastic", "2:3", "--workers", "3", "--", PROGRAMME,
+            "left_an_elastic_loop", timeout=60, env=environment(OMP_NUM_THREADS="1",
+                                                                TEST_LEAVES="exit"))
+        self.assertEqual(code, 0, out + err)
+        told = re.findall(r"^\[[01]\] .*step \d abandoned: worker 2 \(.*\) was lost in ", err,
+                          re.M)
+        self.assertEqual(len(told), 2, err)
+        self.assertIn('{"steps":24,"ranks":2}', out)
 
     def test_a_rank_that_leaves_an_elastic_loop_early_is_named(self):
         """The others cannot know whether it is to be replaced: it was not lost."""
@@ -519,6 +560,7 @@ class WrittenLoops(SystemTest):
                                  [rank])
                 steps = [step["step"] for step in events["step"]]
                 self.assertEqual(sorted(set(steps)), list(range(1, 25)))
+                self.assert_each_sample_once(folder)
 
     def test_faults_that_do_not_strike_are_told(self):
         for fault in ("kill:rank=1@step=99", "stop:rank=0@step=77,for=1s"):

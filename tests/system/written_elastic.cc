@@ -72,6 +72,7 @@ void continued(World& world) {
         if (is_of_the_loss && world.worker() == 1) std::raise(SIGKILL);
         optimizer.step();
         schedule.step();
+        record.scalar("data/first", batch.data.select(1, 0).mean().item<double>());
         record.scalar("data/largest", batch.data.max().item<double>());
         record.step(loss, optimizer);
         if (records_twice) record.step(loss, optimizer);
