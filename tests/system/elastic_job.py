@@ -20,6 +20,7 @@ PATIENCE = 60
 
 class ElasticTest(SystemTest):
     unit = 1  # Workers that have a copy of the model between them.
+    config = DIGITS  # A test may have another one.
 
     def setUp(self):
         super().setUp()
@@ -29,8 +30,8 @@ class ElasticTest(SystemTest):
 
     def start_job(self, elastic, *words):
         """Starts a long job and returns it after some steps with all its workers."""
-        job = self.start(TRIREME, "train", DIGITS, "--elastic", elastic, *COMMON, *LONG, "--quiet",
-                         *words, "--set", f"run.dir={self.run_dir}",
+        job = self.start(TRIREME, "train", self.config, "--elastic", elastic, *COMMON, *LONG,
+                         "--quiet", *words, "--set", f"run.dir={self.run_dir}",
                          env=environment(XDG_RUNTIME_DIR=str(self.tokens)))
         self.wait_for(job, lambda: self.step() >= 10, "the first steps")
         self.assertEqual(self.world_size(), int(elastic.split(":")[1]))
@@ -118,15 +119,12 @@ class ElasticTest(SystemTest):
         were lost at once, steps were done again. `words`: the job's settings of model and
         optimizer, if they differ from its file."""
         reference = self.train(*COMMON, *words, "--set", "device.threads=1", "--set",
-                               f"train.steps={report['steps']}", name="reference", timeout=300)
+                               f"train.steps={report['steps']}", name="reference",
+                               config=self.config, timeout=300)
         # The rounding of sums of three shares and of two differs: by a few parts in 1e16, which
         # grow from step to step.
         self.assert_close(report["loss_history"], reference["loss_history"], 1e-7)
-        samples = report["samples"]
-        self.assertEqual((samples["lost"], samples["repeated"]), (0, 0), samples)
-        self.assertEqual(samples["seen_once"], samples["expected"])
-        code, out, err = self.run_to_end(TRIREME, "data", "audit", self.run_dir)
-        self.assertEqual(code, 0, out + err)
+        self.assert_each_sample_once(report)
         generations = report["generations"]
         self.assertEqual([each["generation"] for each in generations],
                          list(range(len(generations))))
@@ -134,6 +132,13 @@ class ElasticTest(SystemTest):
         if not all_were_lost:
             first_steps = [each["first_step"] for each in generations]
             self.assertEqual(first_steps, sorted(first_steps))
+
+    def assert_each_sample_once(self, report):
+        samples = report["samples"]
+        self.assertEqual((samples["lost"], samples["repeated"]), (0, 0), samples)
+        self.assertEqual(samples["seen_once"], samples["expected"])
+        code, out, err = self.run_to_end(TRIREME, "data", "audit", self.run_dir)
+        self.assertEqual(code, 0, out + err)
 
     def scale(self, workers):
         code, out, err = self.run_to_end(TRIREME, "scale", workers,
@@ -162,7 +167,7 @@ class ElasticTest(SystemTest):
         launchers = []
         for node in range(nodes):
             launchers.append(self.start(
-                *(prefixes[node] if prefixes else ()), TRIREME, "train", DIGITS,
+                *(prefixes[node] if prefixes else ()), TRIREME, "train", self.config,
                 "--elastic", elastic, "--nodes", nodes, "--node", node,
                 "--rendezvous", rendezvous, *COMMON, *length,
                 "--quiet", *words, "--set", f"run.dir={self.run_dir}",
