@@ -78,6 +78,26 @@ TEST(BarLine, HasNoBarWithoutAKnownEnd) {
   EXPECT_EQ(bar_line(view, 80), "epoch 2  step 115  loss 0.5000   1,000 samples/s");
 }
 
+TEST(BarLine, TellsTheTimeWithoutDataWhereItIsWide) {
+  ProgressView view = small_run();
+  view.waited_share = 0.316;
+  EXPECT_TRUE(has(bar_line(view, 120), "12,345 samples/s  32 % without data  12 s left"));
+  EXPECT_FALSE(has(bar_line(view, 80), "without data"));
+  EXPECT_TRUE(has(bar_line(view, 80), "115/460 loss 0.1234 12,345/s 0:12 left"));
+  for (int width = 1; width <= 200; ++width)
+    EXPECT_LE(bar_line(view, width).size(), static_cast<size_t>(std::max(1, width - 1)));
+}
+
+TEST(PlainLine, TellsTheTimeWithoutDataFromATenthOn) {
+  ProgressView view = small_run();
+  view.waited_share = 0.1;
+  EXPECT_EQ(plain_line(view),
+            "epoch  3/20  step 115/460  loss 0.1234  12,345 samples/s  10 % without data  12 s "
+            "left");
+  view.waited_share = 0.099;
+  EXPECT_EQ(plain_line(view), plain_line(small_run()));
+}
+
 TEST(PlainLine, TellsEverythingWithoutABar) {
   EXPECT_EQ(plain_line(small_run()),
             "epoch  3/20  step 115/460  loss 0.1234  12,345 samples/s  12 s left");

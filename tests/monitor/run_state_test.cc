@@ -73,6 +73,17 @@ TEST(RunState, MeanLossWeighsBySamplesOfOneEpoch) {
   EXPECT_FALSE(state.mean_loss(0));
 }
 
+TEST(RunState, KnowsTheShareOfTheLastStepsWithoutData) {
+  RunState state(RunStart{});
+  EXPECT_EQ(state.view().waited_share, 0);
+  state.step({.step = 1, .samples = 10, .seconds = 0.5, .waited = 0.25}, at(1));
+  EXPECT_DOUBLE_EQ(state.view().waited_share, 0.5);
+  state.step({.step = 2, .samples = 10, .seconds = 1.5, .waited = 0.75}, at(2));
+  EXPECT_DOUBLE_EQ(state.view().waited_share, 0.5);
+  state.step({.step = 3, .samples = 10, .seconds = 1, .waited = 0}, at(3));
+  EXPECT_DOUBLE_EQ(state.view().waited_share, 0.3);  // The first step is too old.
+}
+
 TEST(RunState, PredictsNothingWithoutAKnownEnd) {
   RunState state(RunStart{});
   state.step({.step = 1}, at(0));

@@ -134,12 +134,14 @@ TEST(TensorBoard, EveryScalarIsInTheFileWhenTheCallReturns) {
                  .learning_rate = 0.25,
                  .gradient_norm = 2,
                  .samples = 64,
-                 .seconds = 0.5});
+                 .seconds = 0.5,
+                 .waited = 0.125});
   sink->on_step({.step = 302, .epoch = 3, .loss = 0.5, .learning_rate = 0.25, .samples = 64});
   sink->on_eval({.step = 302, .epoch = 3, .loss = 0.75, .accuracy = 0.875});
+  sink->on_scalars({302, {{"input/threads", 3}, {"input/prefetch", 6}}});
 
   const auto events = read_events(folder.path() / "events");
-  ASSERT_EQ(events.size(), 5u);
+  ASSERT_EQ(events.size(), 6u);
   EXPECT_EQ(events[0].file_version, "brain.Event:2");
   EXPECT_GT(events[0].wall_time, 1.6e9);
   EXPECT_TRUE(events[1].session_start);
@@ -150,9 +152,11 @@ TEST(TensorBoard, EveryScalarIsInTheFileWhenTheCallReturns) {
                                         {"train/learning_rate", 0.25f},
                                         {"train/samples_per_second", 128.f},
                                         {"train/gradient_norm", 2.f},
-                                        {"input/waited_share", 0.f}}));
+                                        {"input/waited_share", 0.25f}}));
   EXPECT_EQ(events[3].scalars, (Scalars{{"train/loss", 0.5f}, {"train/learning_rate", 0.25f}}));
   EXPECT_EQ(events[4].scalars, (Scalars{{"eval/loss", 0.75f}, {"eval/accuracy", 0.875f}}));
+  EXPECT_EQ(events[5].step, 302);
+  EXPECT_EQ(events[5].scalars, (Scalars{{"input/threads", 3.f}, {"input/prefetch", 6.f}}));
 }
 
 TEST(TensorBoard, LossesThatAreNotNumbersAreKept) {

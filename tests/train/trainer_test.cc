@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 
 #include <trireme/train/evaluate.h>
+#include <chrono>
 #include <mutex>
+#include <thread>
 
 #include "../base/expect_error.h"
 
@@ -203,9 +205,13 @@ class Told : public monitor::Sink {
   void on_start(const monitor::RunStart& start) override { starts.push_back(start); }
   void on_step(const monitor::StepRecord& record) override { steps.push_back(record); }
   void on_eval(const monitor::EvalRecord& record) override { evals.push_back(record); }
+  void on_scalars(const monitor::ScalarRecord& record) override { scalars.push_back(record); }
+  void on_message(const std::string& text) override { messages.push_back(text); }
   std::vector<monitor::RunStart> starts;
   std::vector<monitor::StepRecord> steps;
   std::vector<monitor::EvalRecord> evals;
+  std::vector<monitor::ScalarRecord> scalars;
+  std::vector<std::string> messages;
 };
 
 TEST(TrainerSinks, HearOfEachStepOnce) {
@@ -227,6 +233,38 @@ TEST(TrainerSinks, HearOfEachStepOnce) {
   EXPECT_EQ(told->steps[3].epoch, 1);
   EXPECT_GT(told->steps[0].gradient_norm, 0);
   EXPECT_EQ(told->evals.size(), 2u);
+}
+
+// A source that is much slower than the training.
+class SlowClouds : public TensorSource {
+ public:
+  using TensorSource::TensorSource;
+  Example get_batch(const Draws& draws) const override {
+    std::this_thread::sleep_for(std::chrono::milliseconds(40));
+    return TensorSource::get_batch(draws);
+  }
+};
+
+TEST(TrainerSinks, HearOfTheWaitsForDataAndOfWhatTheInputWasTunedTo) {
+  TrainerOptions options = tests::options();
+  options.steps = 16;
+  options.input_bytes = 1;  // No further batch fits, so the tuner settles with its first window.
+  const auto told = std::make_shared<Told>();
+  options.sinks = {told};
+  std::vector<int64_t> numbers(32);
+  std::iota(numbers.begin(), numbers.end(), 0);
+  const Example all = clouds(32)->get_batch(numbers);
+  fit(options, job(), std::make_shared<SlowClouds>(all.data, all.target));
+  double waited = 0, seconds = 0;
+  for (const monitor::StepRecord& step : told->steps)
+    waited += step.waited, seconds += step.seconds;
+  EXPECT_GT(waited, 0.5 * seconds);
+  EXPECT_LE(waited, seconds);
+  ASSERT_EQ(told->scalars.size(), 1u);
+  EXPECT_EQ(told->scalars[0].values,
+            (std::map<std::string, double>{{"input/threads", 1}, {"input/prefetch", 1}}));
+  EXPECT_THAT(told->messages,
+              testing::Contains(HasSubstr("input: tuned to data.threads=1 data.prefetch=1")));
 }
 
 TEST(TrainerBatchNorm, RunsOnReplicasAndEvaluatesRankZerosStatistics) {
