@@ -9,6 +9,7 @@ import random
 import signal
 import unittest
 
+import two_hosts
 from support import (BIN, TRIREME, SystemTest, environment, free_port, png, processes_that_mention,
                      state_and_parent, wait_until)
 from test_input import picture
@@ -69,10 +70,10 @@ train: {{epochs: 6, dtype: float64}}
         if tolerance == 0:
             self.assertEqual(other["eval"]["loss"], one["eval"]["loss"])
 
-    def serve(self, *words, port=0, env=None):
+    def serve(self, *words, host="127.0.0.1", before=()):
         """Starts a server; returns the process and its address."""
-        server = self.start(TRIREME, "data", "serve", self.config, "--listen",
-                            f"127.0.0.1:{port}", "--json", *words, env=env or self.env)
+        server = self.start(*before, TRIREME, "data", "serve", self.config, "--listen",
+                            f"{host}:0", "--json", *words, env=self.env)
         first = json.loads(server.stdout.readline())
         self.assertEqual(first["event"], "serving")
         return server, first["address"]
@@ -106,26 +107,27 @@ train: {{epochs: 6, dtype: float64}}
                     found.append(pid)
         return found
 
-    def disturbed(self, disturb, *words):
-        """Runs with a service, and calls `disturb` with its server in the middle of the run, which
-        stands still meanwhile."""
+    def disturbed(self, disturb, *words, service="host", before=()):
+        """Runs with a service, and calls `disturb` in the middle of the run, which stands still
+        meanwhile; with the server of the host, if that is the service."""
         run = self.folder / "disturbed"
         report = self.folder / "disturbed.json"
-        job = self.start(TRIREME, "train", self.config, "--set", "data.service=host", "--set",
-                         f"run.dir={run}", "--report", report, "--quiet", "--inject",
-                         "stop:rank=0@step=9,for=60s", *words, env=self.env)
+        job = self.start(*before, TRIREME, "train", self.config, "--set",
+                         f"data.service={service}", "--set", f"run.dir={run}", "--report", report,
+                         "--quiet", "--inject", "stop:rank=0@step=9,for=60s", *words,
+                         env=self.env)
         try:
             wait_until(self.stopped, 60, "the stop")
         except AssertionError as late:
             job.kill()
             self.fail(f"{late}: {job.communicate(timeout=30)}")
         stopped, servers = self.stopped(), self.host_servers()
-        self.assertEqual((len(stopped), len(servers)), (1, 1))
-        disturb(servers[0])
+        self.assertEqual((len(stopped), len(servers)), (1, int(service == "host")))
+        disturb(*servers)
         os.kill(stopped[0], signal.SIGCONT)
         out, err = job.communicate(timeout=90)
         self.assertEqual(job.returncode, 0, f"{out}\n{err}")
-        return json.loads(report.read_text()), err, servers[0]
+        return json.loads(report.read_text()), err, servers
 
     def test_a_killed_server_of_the_host_is_replaced(self):
         one = self.fit(name="one")
@@ -143,7 +145,7 @@ train: {{epochs: 6, dtype: float64}}
 
     def test_a_stopped_server_of_the_host_holds_up_one_batch_at_a_time(self):
         one = self.fit(name="one")
-        other, err, server = self.disturbed(lambda pid: os.kill(pid, signal.SIGSTOP), "--set",
+        other, err, [server] = self.disturbed(lambda pid: os.kill(pid, signal.SIGSTOP), "--set",
                                             "data.service_timeout=1s")
         self.assert_same_training(other, one)
         self.assertGreater(other["input"]["made_here"], 0)
@@ -205,6 +207,29 @@ train: {{epochs: 6, dtype: float64}}
         self.assert_same_training(other, one)
         self.assertEqual(other["input"]["made_here"], 0)
         self.assertGreater(self.counts_of(servers[1][0])["served"], 6 * 54)
+
+    @unittest.skipUnless(two_hosts.can_be_made(), "network namespaces cannot be made here")
+    def test_a_server_of_another_host_changes_nothing_and_may_be_lost(self):
+        one = self.fit(name="one")
+        hosts = two_hosts.TwoHosts()
+        self.addCleanup(hosts.end)
+        server, address = self.serve(host=hosts.addresses[0], before=hosts.on(0))
+        report = self.folder / "other.json"
+        self.must(*hosts.on(1), TRIREME, "train", self.config, "--workers", "2", "--set",
+                  f"data.service={address}", "--set", f"run.dir={self.folder / 'other'}",
+                  "--report", report, "--quiet", env=self.env)
+        other = json.loads(report.read_text())
+        self.assert_same_training(other, one, 1e-9)
+        self.assertEqual(other["input"]["made_here"], 0)
+        self.assertGreaterEqual(other["input"]["served"], 6 * 54)
+        # No packet passes any more, and nobody tells the run.
+        other, err, _ = self.disturbed(hosts.cut, "--set", "data.service_timeout=1s",
+                                       service=address, before=hosts.on(1))
+        self.assert_same_training(other, one)
+        self.assertGreater(other["input"]["served"], 0)
+        self.assertGreater(other["input"]["made_here"], 0)
+        self.assertIn("this process makes the samples until", err)
+        self.assertGreaterEqual(self.counts_of(server)["served"], 6 * 54)
 
     def refused(self, *settings, parts, env=None):
         words = [word for setting in settings for word in ("--set", setting)]
