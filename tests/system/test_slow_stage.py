@@ -91,6 +91,23 @@ train: {{evaluate_every: 0}}
         self.assertGreater(tuned - without, 2 * batch)
         self.assertLess(tuned - without, 1.25 * budget)
 
+    def test_tuning_beside_a_cache_stays_within_the_memory_of_both(self):
+        """The images in front of the crop have 104 MB, and the cache takes three quarters of the
+        budget. Batches have the rest."""
+        budget = 72_000_000
+        stages = "resize(184:184) | {}random_crop(48) | normalise | map(slow)"
+        _, without = self.most_memory("data.stages=" + stages.format(""), "data.threads=0",
+                                      "train.steps=6", name="without")
+        report, tuned = self.most_memory("data.stages=" + stages.format("cache | "),
+                                         f"data.memory_bytes={budget}", "train.steps=24",
+                                         name="tuned")
+        cache = report["input"]["cache"]
+        self.assertEqual((cache["place"], cache["full"]), ("memory", True), cache)
+        self.assertGreater(cache["bytes"], budget // 2)
+        self.assertIs(report["input"]["tuned"]["threads"], True, report["input"])
+        self.assertGreater(tuned - without, cache["bytes"] // 2)
+        self.assertLess(tuned - without, 1.25 * budget)
+
     def test_packed_files_stay_within_their_memory(self):
         """Six shards of 18 MB, which two workers would keep as a whole otherwise."""
         numbers, shards = random.Random(6), self.folder / "shards"
