@@ -1,4 +1,5 @@
 #include <trireme/base/files.h>
+#include <trireme/records/damage.h>
 #include <trireme/records/mapped_file.h>
 #include <trireme/records/network_files.h>
 
@@ -148,6 +149,20 @@ TEST(Lmdb, KnowsNetworkFileSystems) {
   EXPECT_EQ(network_file_system(static_cast<int>(0xff534d42)), "SMB");
   EXPECT_EQ(network_file_system(0xef53), "");      // ext4
   EXPECT_EQ(network_file_system(0x01021994), "");  // tmpfs
+}
+
+TEST(Lmdb, RefusesNetworkFileSystems) {
+  const auto message = [](long type, bool is_remote) {
+    return message_of(ErrorCode::unsupported, [&] {
+      with_place([] { return "data.mdb"; }, [&] { require_local_for_lmdb(type, is_remote); });
+    });
+  };
+  EXPECT_EQ(message(0x6969, false),
+            "[data] data.mdb: it is on a network file system (NFS), which LMDB cannot use; try: a "
+            "copy on a local disk");
+  EXPECT_NE(message(0x65735546, true).find("(FUSE)"), std::string::npos);
+  EXPECT_NE(message(0x65735546, true).find("try: a data.download_dir"), std::string::npos);
+  EXPECT_NO_THROW(require_local_for_lmdb(0xef53, false));
 }
 
 }  // namespace lmdb_tests

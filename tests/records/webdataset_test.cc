@@ -1,3 +1,5 @@
+#include <trireme/records/formats/tar.h>
+
 #include "files.h"
 #include "tar_files.h"
 
@@ -151,6 +153,33 @@ TEST(WebDataset, LimitsTheMembersOfARecord) {
   for (int i = 0; i < 100; ++i) tar += tar_member(fmt::format("a.x{}", i), "x");
   EXPECT_NE(error_of_tar(tar + tar_end(), ErrorCode::invalid_argument).find("members"),
             std::string::npos);
+}
+
+struct TarInMemory {
+  std::string content;
+  uint64_t size() const { return content.size(); }
+  std::span<const std::byte> at(uint64_t offset, uint64_t bytes) const {
+    return std::as_bytes(std::span(content)).subspan(offset, bytes);
+  }
+};
+
+// Folders are members too, and long names are not.
+TEST(WebDataset, LimitsTheMembersOfATarFile) {
+  const TarInMemory tar{tar_member("a.txt", "x") + tar_header("folder/", 0, '5') +
+                        tar_member("././@LongLink", std::string(150, 'b') + '\0', 'L') +
+                        tar_member("b", "y") + tar_member("c.txt", "z") + tar_end()};
+  const auto files_within = [&](uint64_t most) {
+    TarWalk walk(most);
+    TarHeader member;
+    int files = 0;
+    while (walk.next(tar, member)) ++files;
+    return files;
+  };
+  EXPECT_EQ(files_within(4), 3);
+  EXPECT_EQ(message_of(ErrorCode::invalid_argument,
+                       [&] { with_place([] { return "x.tar"; }, [&] { files_within(3); }); }),
+            "[data] x.tar: the tar file has more than 3 members; try: smaller shards");
+  EXPECT_EQ(kMostTarMembers, 16'000'000U);  // docs/input.md states it.
 }
 
 TEST(WebDataset, NamesARecordThatIsLargerThanTheMemory) {

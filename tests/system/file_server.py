@@ -140,11 +140,11 @@ class RemoteTest(SystemTest):
         out, err = self.out_and_err(command, address, *words, code=code, **more)
         return out if code == 0 else out + err
 
-    def out_and_err(self, command, address, *words, code=0, **more):
+    def out_and_err(self, command, address, *words, code=0, before=(), **more):
         options = ["--index-dir", self.folder / "index", "--download-dir", self.downloads,
                    "--download-timeout", "1s", "--download-tries", "2"]
         actual, out, err = self.run_to_end(
-            TRIREME, "data", command, address, *options, *words,
+            *before, TRIREME, "data", command, address, *options, *words,
             env=environment(no_proxy="127.0.0.1", NO_PROXY="127.0.0.1", **more))
         self.assertEqual(actual, code, out + err)
         return out, err

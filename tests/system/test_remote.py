@@ -12,6 +12,7 @@ import unittest
 
 import numpy as np
 
+import small_disk
 from file_server import RemoteTest
 from support import TRIREME, environment, png
 
@@ -249,6 +250,16 @@ class Remote(RemoteTest):
         self.assertEqual(len(self.texts(address, *bound)), 240)
         out = self.data("index", address, "--download-bytes", str(size // 2), code=2)
         self.assertIn("data.download_bytes", out)
+
+    @unittest.skipUnless(small_disk.can_be_made(), "mount namespaces cannot be made here")
+    def test_a_full_disk_is_an_error_that_names_the_file(self):
+        server = self.serve(self.shards(1, 60, 5000))
+        self.downloads.mkdir()
+        out = self.data("index", server.url + "/train-0000.tar", "--download-bytes", "1GB", code=1,
+                        before=small_disk.words(self.downloads, "128k"))
+        self.assertIn("train-0000.tar", out)
+        self.assertIn("No space left on device", out)
+        self.assertRegex(out, r"try: more disk space, or a data\.download_dir")
 
     def training(self, address, *words):
         config = self.folder / "job.yaml"

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <trireme/checkpoint/digest.h>
-#include <trireme/records/damage.h>
 #include <unistd.h>
 #include <algorithm>
 #include <cerrno>
@@ -16,7 +15,9 @@ namespace {
 
 constexpr uint64_t kMarkBytes = 64 << 10;
 
-Damage refused(std::string_view doing, int reason) {
+}  // namespace
+
+Damage refused_by_system(std::string_view doing, int reason) {
   const std::string why = std::generic_category().message(reason);
   if (reason == ENOENT || reason == ENOTDIR)
     return Damage(fmt::format("cannot {} it: {}", doing, why), "correct the path",
@@ -28,12 +29,10 @@ Damage refused(std::string_view doing, int reason) {
   return Damage(fmt::format("cannot {} it: {}", doing, why), remedy, ErrorCode::io);
 }
 
-}  // namespace
-
 DataFile::DataFile(const char* path)
     // O_NONBLOCK: a pipe must not block.
     : descriptor_(::open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC)) {
-  if (!descriptor_) throw refused("open", errno);
+  if (!descriptor_) throw refused_by_system("open", errno);
   examine();
 }
 
@@ -44,8 +43,9 @@ DataFile::DataFile(Descriptor descriptor, int64_t stamp) : descriptor_(std::move
 
 void DataFile::examine() {
   struct stat status {};
-  if (::fstat(descriptor_.get(), &status) != 0) throw refused("examine", errno);
-  if (!S_ISREG(status.st_mode)) throw refused("open", S_ISDIR(status.st_mode) ? EISDIR : EINVAL);
+  if (::fstat(descriptor_.get(), &status) != 0) throw refused_by_system("examine", errno);
+  if (!S_ISREG(status.st_mode))
+    throw refused_by_system("open", S_ISDIR(status.st_mode) ? EISDIR : EINVAL);
   size_ = static_cast<uint64_t>(status.st_size);
   mtime_ns_ = status.st_mtim.tv_sec * 1'000'000'000 + status.st_mtim.tv_nsec;
 }
@@ -55,7 +55,7 @@ void DataFile::read(uint64_t offset, std::span<std::byte> bytes) const {
     const ssize_t count =
         ::pread(descriptor_.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) throw refused("read", errno);
+    if (count < 0) throw refused_by_system("read", errno);
     if (count == 0)
       throw Damage(fmt::format("the file ends at byte {}, before the {} bytes that should follow",
                                offset, bytes.size()));

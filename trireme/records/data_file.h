@@ -1,11 +1,13 @@
 // An open file of a data set, and the marks by which a change of it is noticed.
 #pragma once
 #include <trireme/base/descriptor.h>
+#include <trireme/records/damage.h>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <span>
 #include <string>
+#include <string_view>
 
 namespace trireme::records {
 
@@ -45,6 +47,10 @@ class DataFile {
   uint64_t size_ = 0;
   int64_t mtime_ns_ = 0;
 };
+
+// The Damage of a file that the system refuses to "open", "examine" or "read". `reason` is the
+// errno.
+Damage refused_by_system(std::string_view doing, int reason);
 
 // The time of the newest change of a file in ns; 0 if there is no such file.
 int64_t time_of_file(const std::filesystem::path& path);

@@ -1,5 +1,8 @@
 #include <trireme/records/network_files.h>
 
+#include <fmt/format.h>
+#include <trireme/records/damage.h>
+
 namespace trireme::records {
 
 std::string_view network_file_system(long type) {
@@ -17,6 +20,13 @@ std::string_view network_file_system(long type) {
     case 0x19830326: return "BeeGFS";
     default: return {};
   }
+}
+
+void require_local_for_lmdb(long type, bool is_remote) {
+  if (const auto name = network_file_system(type); !name.empty())
+    throw Damage(fmt::format("it is on a network file system ({}), which LMDB cannot use", name),
+                 is_remote ? "a data.download_dir on a local disk" : "a copy on a local disk",
+                 ErrorCode::unsupported);
 }
 
 }  // namespace trireme::records

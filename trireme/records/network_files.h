@@ -8,4 +8,8 @@ namespace trireme::records {
 // do not keep a mapped file the same for all hosts.
 std::string_view network_file_system(long type);
 
+// Throws Damage(unsupported) for a file there, because LMDB cannot map it safely. `is_remote`: the
+// file was fetched from a server.
+void require_local_for_lmdb(long type, bool is_remote);
+
 }  // namespace trireme::records

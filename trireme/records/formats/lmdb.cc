@@ -31,10 +31,7 @@ bool begins_as_image(std::span<const std::byte> bytes) {
 void check_lmdb_file(const DataFile& file, bool is_remote) {
   struct statfs system {};
   if (::fstatfs(file.descriptor(), &system) == 0)
-    if (const auto name = network_file_system(static_cast<long>(system.f_type)); !name.empty())
-      throw Damage(fmt::format("it is on a network file system ({}), which LMDB cannot use", name),
-                   is_remote ? "a data.download_dir on a local disk" : "a copy on a local disk",
-                   ErrorCode::unsupported);
+    require_local_for_lmdb(static_cast<long>(system.f_type), is_remote);
   // The first page has a head of 16 bytes, the magic number, and the version.
   std::array<std::byte, 24> head{};
   file.read(0, head);

@@ -54,6 +54,12 @@ bool has_right_sum(std::span<const std::byte> block, uint64_t at) {
 
 void TarWalk::forget() { has_long_name_ = has_long_bytes_ = false; }
 
+void TarWalk::count_member() {
+  if (++members_ > most_members_)
+    throw Damage(fmt::format("the tar file has more than {} members", most_members_),
+                 "smaller shards", ErrorCode::invalid_argument);
+}
+
 bool TarWalk::read_header(std::span<const std::byte> block, uint64_t at) {
   if (std::ranges::all_of(block, [](std::byte byte) { return byte == std::byte{0}; }))
     return false;

@@ -10,6 +10,7 @@
 namespace trireme::records {
 
 inline constexpr uint64_t kTarBlock = 512;
+inline constexpr uint64_t kMostTarMembers = 16'000'000;
 
 struct TarHeader {
   std::string_view name;  // A view of the walk.
@@ -21,10 +22,11 @@ struct TarHeader {
 // What a walk knows of the member that comes next.
 class TarWalk {
  public:
+  explicit TarWalk(uint64_t most_members = kMostTarMembers) : most_members_(most_members) {}
   // Reads the header at `at`. Source has at(offset, bytes), which gives a view of the bytes or
   // throws Damage, and size(). Returns false at the end mark. Members that are not files are
-  // passed by. Throws Damage for a link, a device, a sparse file, a wrong checksum, or a file that
-  // ends without the end mark.
+  // passed by. Throws Damage for a link, a device, a sparse file, a wrong checksum, more members
+  // than the limit, or a file that ends without the end mark.
   template <typename Source>
   bool next(Source& source, TarHeader& found) {
     found.begin = at_;
@@ -45,6 +47,7 @@ class TarWalk {
         take_more(source.at(data, bytes_), header_at);
         continue;
       }
+      count_member();
       if (!is_file(header_at)) {
         found.begin = at_;
         forget();
@@ -59,13 +62,15 @@ class TarWalk {
 
  private:
   void forget();
+  void count_member();
   bool read_header(std::span<const std::byte> block, uint64_t at);  // False for the end mark.
   bool is_about_next() const;  // A header with more about the next member.
   void require_short(uint64_t at) const;
   void take_more(std::span<const std::byte> bytes, uint64_t at);
   bool is_file(uint64_t at) const;
 
-  uint64_t at_ = 0, bytes_ = 0;
+  const uint64_t most_members_;
+  uint64_t members_ = 0, at_ = 0, bytes_ = 0;
   char type_ = '0';
   std::string name_;
   // From the headers before: the name and the size of the member.

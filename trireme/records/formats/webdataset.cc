@@ -19,7 +19,6 @@ namespace {
 
 constexpr size_t kMostFields = 64;
 constexpr size_t kMostKeyBytes = 4096;
-constexpr uint64_t kMostMembers = 16'000'000;
 constexpr size_t kMostSizes = 256;  // Of all arrays of a record together.
 constexpr std::string_view kKey = "__key__";
 
@@ -217,12 +216,7 @@ class TarScan {
     TarWalk walk;
     TarHeader member;
     try {
-      for (uint64_t members = 0; walk.next(scanner, member); ++members) {
-        if (members >= kMostMembers)
-          throw Damage(fmt::format("the tar file has more than {} members", kMostMembers),
-                       "smaller shards", ErrorCode::invalid_argument);
-        add(scanner, member);
-      }
+      while (walk.next(scanner, member)) add(scanner, member);
     } catch (const Damage& damage) {
       // The record in hand may have more members, which nobody finds.
       if (damage.code != ErrorCode::corrupt || in_record_.empty()) throw;
