@@ -125,7 +125,8 @@ class PlainC(SystemTest):
             ("samples", (3,), "apart"): "rank {last}, step 3: 0 samples",
             ("finish", (1, 2)): "rank {last}, step 3: no step has begun",
             ("refused", (2,)): "rank {last}, step 3: no wind",
-            ("behind_leave", (1, 2)): r"rank \d, step 6: a step of all ranks behind World::leave\(\)",
+            ("behind_leave", (1, 2)):
+                r"rank \d, step 6: a step of all ranks behind World::leave\(\)",
             ("written_late", (2,)): "at leave.., the parameter 'offset' of gradients 0",
             ("freed", (2,)): "at leave.., the parameter 'offset' of gradients 0",
             ("left", (3,)): "worker 2.* leaving of step 4",

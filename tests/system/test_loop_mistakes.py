@@ -71,8 +71,8 @@ BETWEEN_RANKS = (
             (2, 3)),
     Mistake("one_of_two_in_a_thread", r"step \d: rank 0: a tensor of \d+ elements gets", (2, 3)),
     Mistake("weight_of_0_in_a_sum", r"rank \d, step 1: a batch of weight 0 in a sum", (2, 3)),
-    Mistake("weighed_quiet_of_one_of_two", r"step 1: World::weigh\(\) with no_sync\(\) of one of two "
-            "optimizers", (2, 3)),
+    Mistake("weighed_quiet_of_one_of_two",
+            r"step 1: World::weigh\(\) with no_sync\(\) of one of two optimizers", (2, 3)),
     Mistake("weighed_and_written", r"rank \d, step 1: gradients were written behind a backward\(\) "
             r"under no_sync\(\)", (2, 3)),
     Mistake("weighed_and_clipped", r"rank \d, step 1: gradients were written behind", (2, 3)),
