@@ -338,7 +338,7 @@ class WrittenLoops(SystemTest):
     def test_a_rank_that_hangs_or_is_stopped_is_named(self):
         """The time-outs of `trireme launch` are 10 s, so both run at once. The slow one ends with
         this step."""
-        hangs, stops = "slow:rank=1,forward=12s@step=5", "stop:rank=1@step=5"
+        hangs, stops = "slow:rank=1,forward=20s@step=5", "stop:rank=1@step=5"
         jobs = {fault: (TRIREME, "launch", "--workers", "2", "--inject", fault, "--", PROGRAMME,
                         "continued")
                 for fault in (hangs, stops)}

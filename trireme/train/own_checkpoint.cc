@@ -63,6 +63,10 @@ struct Trained {
   torch::optim::Optimizer& optimizer;
   ModuleState state;
   OptimizerView view;
+  // The groups of parameters when a checkpoint was loaded, and the learning rates that it has;
+  // none: the loop has committed since.
+  size_t loaded_groups = 0;
+  std::vector<double> saved_rates{};
 
   Trained(std::string the_name, std::shared_ptr<torch::nn::Module> the_module,
           torch::optim::Optimizer& the_optimizer)
@@ -71,6 +75,8 @@ struct Trained {
         optimizer(the_optimizer),
         state(named_state()),
         view(optimizer, state.parameters) {}
+
+  std::string shown() const { return name.empty() ? "the model" : "'" + name + "'"; }
 
   ModuleState named_state() const {
     ModuleState own = state_of(*module);
@@ -178,7 +184,7 @@ struct Checkpoint::Impl : Engine {
     counters.check(loop);
     for (size_t i = 0; i < trained.size(); ++i) {
       Trained& each = *trained[i];
-      require_groups(each, loop.at("rates")[i].size());
+      await_groups(each, loop.at("rates")[i].get<std::vector<double>>());
       if (incoming.model_is_new) {
         broadcast_tensors(*group, each.state.parameters);
         broadcast_tensors(*group, each.state.buffers);
@@ -191,17 +197,31 @@ struct Checkpoint::Impl : Engine {
     }
     take(loop);
   }
-  // A group that is not there yet would begin with its first learning rate again.
-  static void require_groups(const Trained& each, size_t saved) {
-    const size_t own = each.optimizer.param_groups().size();
-    if (own == saved) return;
-    throw Error(
-        ErrorCode::invalid_argument, "train",
-        fmt::format("the checkpoint has {} groups of parameters in the optimizer of {}, "
-                    "and this programme has {}",
-                    saved, each.name.empty() ? "the model" : "'" + each.name + "'", own),
-        "the groups of the run that wrote it, before resume() or run_elastic(), or another "
-        "folder");
+  [[noreturn]] static void refuse_groups(const Trained& each, size_t saved) {
+    throw Error(ErrorCode::invalid_argument, "train",
+                fmt::format("the checkpoint has {} groups of parameters in the optimizer of {}, "
+                            "and this programme has {}",
+                            saved, each.shown(), each.optimizer.param_groups().size()),
+                "the groups of the run that wrote it, before resume() or run_elastic(), or "
+                "another folder");
+  }
+  // The loop may add groups that are not there yet until its next commit.
+  static void await_groups(Trained& each, std::vector<double> saved) {
+    each.loaded_groups = each.optimizer.param_groups().size();
+    if (each.loaded_groups > saved.size()) refuse_groups(each, saved.size());
+    each.saved_rates = std::move(saved);
+  }
+  static void look_at_awaited_groups(Trained& each) {
+    const std::vector<double> own = each.view.rates();
+    if (own.size() < each.saved_rates.size()) refuse_groups(each, each.saved_rates.size());
+    for (size_t i = each.loaded_groups; i < each.saved_rates.size(); ++i)
+      if (own[i] != each.saved_rates[i])
+        log_warning(
+            "the optimizer of {} has a group of parameters that was added behind resume(), with "
+            "the learning rate {:g}, and the checkpoint has {:g} for it; try: make it before "
+            "resume() or run_elastic(), unless the loop sets the rate of each step",
+            each.shown(), own[i], each.saved_rates[i]);
+    each.saved_rates.clear();
   }
   void end_load() override {
     for (const auto& each : trained) each->view.end_load();
@@ -404,6 +424,8 @@ struct Checkpoint::Impl : Engine {
     require_loader();
     own_loop->begin(part_number, kCommitTurn);
     ++step_;
+    for (const auto& each : trained)
+      if (!each->saved_rates.empty()) look_at_awaited_groups(*each);
     own_loop->end_step(teller, OwnLoop::Teller::checkpoint, step_);
     // Alone no other rank tells of it in a step.
     const bool stops =
@@ -432,7 +454,13 @@ struct Checkpoint::Impl : Engine {
     if (copy.step < 0 || copy.step != world.step_of_generation()) return;
     for (size_t i = 0; i < trained.size(); ++i) {
       auto& groups = trained[i]->optimizer.param_groups();
-      while (groups.size() > copy.facts.at("rates")[i].size()) groups.pop_back();
+      const size_t kept = copy.facts.at("rates")[i].size();
+      if (groups.size() > kept)
+        log_warning(
+            "step {} was given up, and so are {} groups of parameters that it had added to the "
+            "optimizer of {}: the loop has to add them again when it comes to that step",
+            copy.step + 1, groups.size() - kept, trained[i]->shown());
+      while (groups.size() > kept) groups.pop_back();
     }
   }
 
