@@ -76,9 +76,19 @@ TEST(UpdatesPastEngine, EndsALoopThatNeverCallsStepOfItsReplica) {
 
 TEST(UpdatesPastEngine, EndsALoopThatLeavesBeforeItHasMadeMany) {
   PlainLoop loop;
-  loop.run(1);
+  loop.run(3);
   EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { loop.world.leave(); }),
-              HasSubstr("rank 0, step 1: the parameters are updated behind"));
+              HasSubstr("rank 0, step 3: the parameters are updated behind"));
+}
+
+TEST(UpdatesPastEngine, LetsALoopLeaveThatHasLoadedWeightsForBackwardPassesOfItsOwn) {
+  PlainLoop loop;
+  for (int load = 0; load < 2; ++load) {
+    loss_on(*loop.net, data_of(4)).backward();
+    write(loop.replica.state().parameters);
+  }
+  loop.world.leave();
+  loop.run(20);  // Behind leave() this rank may train alone.
 }
 
 TEST(UpdatesPastEngine, LetsALoopLeaveThatHasMadeStepsAndWritesItsParametersAtTheEnd) {

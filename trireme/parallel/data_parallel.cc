@@ -146,7 +146,7 @@ void DataParallel::Impl::look_for_own_loop(World& world, bool may_train_apart) {
   past_engine = std::make_unique<UpdatesPastEngine>(state.parameters);
   own_backward = std::make_unique<GradientWatch>(tensors_of(state.parameters),
                                                  [this](int) { look_at_own_backward(); });
-  own_backward->arm(true);
+  own_backward->arm(!may_train_apart);
   before_leave = std::make_shared<const std::function<void()>>([this] {
     tell_at_the_end();
     if (const ParameterChange found = find_past_engine(); found.change != Change::none)
@@ -196,7 +196,7 @@ void DataParallel::Impl::look_at_own_step(const StepOutcome& outcome) {
 // The backward() of one engine may reach the parameters of another one, as in a GAN. It is none of
 // the loop's own.
 void DataParallel::Impl::look_at_own_backward() {
-  if (own_loop->backwards_of_replicas > 0) return;
+  if (own_loop->has_left || own_loop->backwards_of_replicas > 0) return;
   const int task = torch::autograd::get_current_graph_task_id();
   if (std::exchange(reached_by, task) == task) return;
   past_engine->look();
@@ -206,12 +206,14 @@ void DataParallel::Impl::look_at_own_backward() {
         {Change::past_replica, static_cast<int>(own_steps) + past_engine->count() + 1}, {});
 }
 
-// A loop that has made steps may write its parameters behind the last one.
+// A loop that has made steps may write its parameters behind the last one. One that trains nothing
+// may load some weights between its backward passes, for samples that are hard to tell.
 ParameterChange DataParallel::Impl::find_past_engine() const {
+  constexpr int kWritesOfATraining = 3;
   if (own_steps > 0) return {};
   past_engine->look();
-  return past_engine->count() == 0 ? ParameterChange()
-                                   : ParameterChange{Change::past_replica, past_engine->count()};
+  if (past_engine->count() < kWritesOfATraining) return {};
+  return {Change::past_replica, past_engine->count()};
 }
 
 void DataParallel::Impl::forget_writes() const {
@@ -228,7 +230,7 @@ void DataParallel::Impl::tell_at_the_end() const {
 DataParallel::Impl::~Impl() {
   if (!own_loop || own_loop->has_left || std::uncaught_exceptions() > 0) return;
   try {
-    tell_at_the_end();
+    if (own_steps > 0) tell_at_the_end();
     if (const ParameterChange found = find_past_engine(); found.change != Change::none) {
       const auto [what, remedy] = parts_of(change_error(group->rank(), found, {}));
       log_error("{}; try: {}", what, remedy);

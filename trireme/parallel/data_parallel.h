@@ -36,7 +36,7 @@ namespace trireme {
 // One thread at a time may use it. A loop of a World calls neither loss.backward() nor an
 // optimizer's step() for the parameters itself: after 16 such updates without a step() of the
 // DataParallel, that backward() throws Error(invalid_argument), and so does World::leave() after
-// fewer if there has been no step() at all.
+// 3 if there has been no step() at all. DataParallelOptions::trains_apart allows them.
 class DataParallel {
  public:
   // COLLECTIVE. For one replica in each process. Connects the world, plans the engine, and

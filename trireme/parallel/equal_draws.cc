@@ -68,8 +68,9 @@ void EqualDraws::look(Group& group, int64_t step) {
     if (ranks.empty() || std::exchange(has_told_, true) || group.rank() != 0) continue;
     log_warning(
         "step {}: {} draw the same random numbers from the default generator, so their dropout "
-        "and noise are the same; try: torch::manual_seed(seed + world.rank()), or "
-        "torch::manual_seed(seed) before Distributed or DataParallel is made",
+        "and noise, if any, are the same; try: torch::manual_seed(seed + world.rank()), or "
+        "torch::manual_seed(seed) before Distributed or DataParallel is made. An order of samples "
+        "that all ranks share comes from a generator of its own",
         step, names_of_ranks(ranks));
   }
 }

@@ -112,7 +112,8 @@ Error change_error(int rank, ParameterChange found, std::span<const std::string>
                       "gradients",
                       rank, found.parameter),
           "call replica.step(loss, samples) in the place of loss.backward() and optimizer.step(). "
-          "trireme::Distributed leaves both as they are");
+          "trireme::Distributed leaves both as they are, and DataParallelOptions::trains_apart is "
+          "for loops that are meant to do so");
     case Change::rewritten: return changed_while_shared(whose, "was written in place");
     case Change::told:
       return refuse(fmt::format("rank {} has refused the step", rank), "its text");
