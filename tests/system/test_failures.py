@@ -94,7 +94,7 @@ class Failures(SystemTest):
         master, slave = pty.openpty()
         self.addCleanup(os.close, master)
         process = subprocess.Popen([TRIREME, *words], stdin=slave, stdout=slave, stderr=slave,
-                                   env=environment(TERM="xterm", COLUMNS="100"),
+                                   env=environment(TERM="xterm", COLUMNS="100", CI=""),
                                    start_new_session=True, cwd=self.folder,
                                    preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
         self.started.append(process)

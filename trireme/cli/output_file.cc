@@ -1,12 +1,15 @@
 #include <fmt/format.h>
 #include <poll.h>
+#include <termios.h>
+#include <trireme/base/deadline.h>
 #include <trireme/base/error.h>
 #include <trireme/base/files.h>
 #include <trireme/base/units.h>
 #include <trireme/cli/output_file.h>
 #include <unistd.h>
 #include <algorithm>
-#include <iostream>
+#include <chrono>
+#include <cstdlib>
 #include <system_error>
 
 namespace trireme::cli {
@@ -44,15 +47,23 @@ fs::path similar_folder(const fs::path& missing) {
 }  // namespace
 
 bool ask_in_terminal(const std::string& question) {
-  constexpr int kMillisecondsToAnswer = 60'000;
-  // A process in the background would be stopped when it reads from the terminal.
+  // A process in the background would be stopped when it reads from the terminal. Services that
+  // build and test set CI, and nobody sits in front of their terminals.
+  const char* const service = std::getenv("CI");
   if (!::isatty(STDIN_FILENO) || !::isatty(STDERR_FILENO) ||
-      ::tcgetpgrp(STDIN_FILENO) != ::getpgrp())
+      ::tcgetpgrp(STDIN_FILENO) != ::getpgrp() || (service && *service))
     return false;
+  ::tcflush(STDIN_FILENO, TCIFLUSH);  // What was typed before is no answer.
   fmt::print(stderr, "{} [y/N] ", question);
-  pollfd input{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
+  const Deadline deadline = Deadline::after(std::chrono::minutes(1));
   std::string answer;
-  if (::poll(&input, 1, kMillisecondsToAnswer) > 0) std::getline(std::cin, answer);
+  for (char character = 0;; answer += character) {
+    pollfd input{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
+    if (::poll(&input, 1, deadline.remaining_as_int()) <= 0 ||
+        ::read(STDIN_FILENO, &character, 1) != 1)
+      return false;
+    if (character == '\n' || character == '\r') break;
+  }
   return answer == "y" || answer == "Y" || answer == "yes";
 }
 

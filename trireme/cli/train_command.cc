@@ -274,7 +274,9 @@ int train(TrainArguments arguments) {
   torch_program("trireme-worker");  // It refuses a wrong LibTorch before a folder is made.
   config.record.dir = make_run_dir(config);
   if (!launched || identity.worker == 0) {
-    require_place_of("--report", arguments.report, {config.record.dir, checkpoint_dir(config)});
+    // The other workers of a launched job would wait for the answer.
+    require_place_of("--report", arguments.report, {config.record.dir, checkpoint_dir(config)},
+                     launched ? +[](const std::string&) { return false; } : ask_in_terminal);
     schedule_faults(faults, strategy.world_size,
                     check_model_and_data(config, strategy, elastic ? elastic->maximum : 0));
     // Samples that cannot be loaded end the run here, before a folder is changed.
