@@ -74,8 +74,10 @@ std::vector<int64_t> shape_of_samples(const records::Reader& reader, const Field
       shape_in_files(reader, fields, image_limits(image_bytes, decoded), skip);
   if (fields.image.empty()) return shape;
   int64_t channels = shape[0], height = shape[1], width = shape[2];
+  bool is_known = true;  // A function may change the channels.
   for (const Stage& stage : stages) {
-    require_channels(stage, channels);
+    is_known = is_known && !calls_function(stage);
+    if (is_known) require_channels(stage, channels);
     if (stage.form->name == "decode") channels = static_cast<int64_t>(stage.number("channels"));
     const bool has_size =
         !stage.form->parameters.empty() && stage.form->parameters.front().name == "size";
