@@ -256,10 +256,11 @@ class WrittenLoops(SystemTest):
         self.assertAlmostEqual(whole[0]["rates"], 10 * 0.02 + 0.005)
         self.assertAlmostEqual(whole[-1]["rates"],
                                100 * 0.02 / 32 + 10 * 0.005 / 32 + 0.04 / 8)
-        for stop, joined in ((5, 0), (14, 1)):  # Before and behind the step that adds a group.
+        # Before and behind the step that adds a group.
+        for stop, joined in ((5, 0), (14, 1), (14, 2)):
             for before, after in ((1, 1), (2, 1), (1, 3)):
                 with self.subTest(stop=stop, before=before, after=after):
-                    folder = self.folder / f"{stop}-{before}-{after}"
+                    folder = self.folder / f"{stop}-{joined}-{before}-{after}"
                     parts = self.lines_of("grouped", before, TEST_FOLDER=folder, TEST_STOP=stop)
                     parts += self.lines_of("grouped", after, TEST_FOLDER=folder,
                                            TEST_JOINED=joined)

@@ -189,9 +189,9 @@ void plateau(World& world) {
     }
 }
 
-// Each layer has a learning rate of its own. The last bias joins them in step 13, or before the
-// loop with TEST_JOINED=1. The loop goes on from the folder TEST_FOLDER, and ends early after
-// TEST_STOP steps. Worker 1 is killed in step TEST_KILL.
+// Each layer has a learning rate of its own. The last bias joins them in step 13, before the loop
+// with TEST_JOINED=1, or as soon as it is missing with TEST_JOINED=2. The loop goes on from the
+// folder TEST_FOLDER, and ends early after TEST_STOP steps. Worker 1 is killed in step TEST_KILL.
 void grouped(World& world) {
   Net model;
   model.to(torch::kDouble);
@@ -203,9 +203,9 @@ void grouped(World& world) {
   Distributed<torch::optim::Adam> optimizer(
       world, model,
       std::vector{group(model.hidden->parameters(), 0.02), group({model.output->weight}, 0.005)});
-  const bool has_joined = number_in("TEST_JOINED") == 1;
+  const auto joined = number_in("TEST_JOINED");
   const auto add_the_last = [&] { optimizer.add_param_group(group({model.output->bias}, 0.04)); };
-  if (has_joined) add_the_last();
+  if (joined == 1) add_the_last();
   torch::optim::StepLR schedule(optimizer, 4, 0.5);
   trireme::Checkpoint checkpoint(world, model, optimizer, {.dir = text_in("TEST_FOLDER")});
   checkpoint.include(schedule);
@@ -213,7 +213,9 @@ void grouped(World& world) {
   trireme::run_elastic(world, checkpoint, [&] {
     while (loader->epoch() < 4)
       for (auto& batch : *loader) {
-        if (checkpoint.step() == 12 && !has_joined) add_the_last();
+        if ((checkpoint.step() == 12 || (checkpoint.step() > 12 && joined == 2)) &&
+            optimizer.param_groups().size() == 2)
+          add_the_last();
         if (checkpoint.step() + 1 == number_in("TEST_KILL") && world.worker() == 1 &&
             world.identity().generation == 0)
           std::raise(SIGKILL);
