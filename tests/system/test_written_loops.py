@@ -256,15 +256,25 @@ class WrittenLoops(SystemTest):
         self.assertAlmostEqual(whole[0]["rates"], 10 * 0.02 + 0.005)
         self.assertAlmostEqual(whole[-1]["rates"],
                                100 * 0.02 / 32 + 10 * 0.005 / 32 + 0.04 / 8)
-        # Before and behind the step that adds a group.
-        for stop, joined in ((5, 0), (14, 1), (14, 2)):
+        for stop, joined in ((5, 0), (14, 1)):  # Before and behind the step that adds a group.
             for before, after in ((1, 1), (2, 1), (1, 3)):
                 with self.subTest(stop=stop, before=before, after=after):
-                    folder = self.folder / f"{stop}-{joined}-{before}-{after}"
+                    folder = self.folder / f"{stop}-{before}-{after}"
                     parts = self.lines_of("grouped", before, TEST_FOLDER=folder, TEST_STOP=stop)
                     parts += self.lines_of("grouped", after, TEST_FOLDER=folder,
                                            TEST_JOINED=joined)
                     self.assert_same_lines(parts, whole)
+
+    def test_a_loop_without_state_may_add_a_group_again(self):
+        whole = self.lines_of("grouped_without_state", 1)
+        folder = self.folder / "run"
+        parts = self.lines_of("grouped_without_state", 1, TEST_STOP=14, TEST_FOLDER=folder)
+        again = {"TEST_FOLDER": folder, "TEST_JOINED": 2}
+        self.assert_same_lines(parts + self.lines_of("grouped_without_state", 2, **again), whole)
+        code, out, err = self.run_scenario("grouped_without_state", 1, TEST_FOLDER=folder,
+                                           TEST_JOINED=3)
+        self.assertEqual(code, 0, out + err)
+        self.assertIn("with the learning rate 0.04, and the checkpoint has 0.02", err)
 
     def assert_same_lines(self, found, expected):
         for step, (one, other) in enumerate(zip(expected, found, strict=True)):
@@ -273,8 +283,8 @@ class WrittenLoops(SystemTest):
                                        msg=f"{key} of line {step}")
 
     def test_a_checkpoint_with_other_groups_of_parameters_is_refused(self):
-        for stop, joined, saved in ((5, 1, 2), (14, 0, 3)):
-            folder = self.folder / f"{stop}"
+        for stop, joined, saved in ((5, 1, 2), (14, 0, 3), (14, 2, 3)):
+            folder = self.folder / f"{stop}-{joined}"
             self.lines_of("grouped", 1, TEST_FOLDER=folder, TEST_STOP=stop)
             for processes in (1, 2):
                 with self.subTest(stop=stop, processes=processes):

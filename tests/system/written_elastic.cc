@@ -190,21 +190,26 @@ void plateau(World& world) {
 }
 
 // Each layer has a learning rate of its own. The last bias joins them in step 13, before the loop
-// with TEST_JOINED=1, or as soon as it is missing with TEST_JOINED=2. The loop goes on from the
-// folder TEST_FOLDER, and ends early after TEST_STOP steps. Worker 1 is killed in step TEST_KILL.
-void grouped(World& world) {
+// with TEST_JOINED=1, or as soon as it is missing with TEST_JOINED=2 (with its rate of then) or 3
+// (with its first one). The loop goes on from the folder TEST_FOLDER, and ends early after
+// TEST_STOP steps. Worker 1 is killed in step TEST_KILL.
+template <typename Optimizer, typename Options>
+void train_groups(World& world) {
   Net model;
   model.to(torch::kDouble);
   const auto group = [](std::vector<torch::Tensor> parameters, double rate) {
     return torch::optim::OptimizerParamGroup(std::move(parameters),
-                                             std::make_unique<torch::optim::AdamOptions>(rate));
+                                             std::make_unique<Options>(rate));
   };
   auto loader = loader_for(world);
-  Distributed<torch::optim::Adam> optimizer(
+  Distributed<Optimizer> optimizer(
       world, model,
-      std::vector{group(model.hidden->parameters(), 0.02), group({model.output->weight}, 0.005)});
+      std::vector{group(model.hidden->parameters(), 0.02), group({model.output->weight}, 0.005)},
+      Options(0.01));
   const auto joined = number_in("TEST_JOINED");
-  const auto add_the_last = [&] { optimizer.add_param_group(group({model.output->bias}, 0.04)); };
+  const auto add_the_last = [&](double rate = 0.04) {
+    optimizer.add_param_group(group({model.output->bias}, rate));
+  };
   if (joined == 1) add_the_last();
   torch::optim::StepLR schedule(optimizer, 4, 0.5);
   trireme::Checkpoint checkpoint(world, model, optimizer, {.dir = text_in("TEST_FOLDER")});
@@ -213,9 +218,9 @@ void grouped(World& world) {
   trireme::run_elastic(world, checkpoint, [&] {
     while (loader->epoch() < 4)
       for (auto& batch : *loader) {
-        if ((checkpoint.step() == 12 || (checkpoint.step() > 12 && joined == 2)) &&
+        if ((checkpoint.step() == 12 || (checkpoint.step() > 12 && joined >= 2)) &&
             optimizer.param_groups().size() == 2)
-          add_the_last();
+          add_the_last(checkpoint.step() > 12 && joined == 2 ? 0.02 : 0.04);
         if (checkpoint.step() + 1 == number_in("TEST_KILL") && world.worker() == 1 &&
             world.identity().generation == 0)
           std::raise(SIGKILL);
@@ -233,6 +238,12 @@ void grouped(World& world) {
         return;
       }
   });
+}
+
+void grouped(World& world) { train_groups<torch::optim::Adam, torch::optim::AdamOptions>(world); }
+
+void grouped_without_state(World& world) {
+  train_groups<torch::optim::SGD, torch::optim::SGDOptions>(world);
 }
 
 // Model and optimizer are loaded on all ranks, after Distributed was made.
@@ -270,6 +281,7 @@ Loops written_elastic() {
           {"replaced", replaced},
           {"left_an_elastic_loop", left_an_elastic_loop},
           {"grouped", grouped},
+          {"grouped_without_state", grouped_without_state},
           {"loaded", loaded},
           {"plateau", plateau}};
 }

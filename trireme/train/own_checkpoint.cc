@@ -184,15 +184,15 @@ struct Checkpoint::Impl : Engine {
     counters.check(loop);
     for (size_t i = 0; i < trained.size(); ++i) {
       Trained& each = *trained[i];
-      await_groups(each, loop.at("rates")[i].get<std::vector<double>>());
-      if (incoming.model_is_new) {
-        broadcast_tensors(*group, each.state.parameters);
-        broadcast_tensors(*group, each.state.buffers);
-      }
       std::vector<plan::TensorSpec> own;
       for (const plan::TensorSpec& spec : incoming.tensors)
         if (const std::string of = parameter_of(spec.name); of.empty() || each.has(of))
           own.push_back(spec);
+      look_at_groups(each, loop.at("rates")[i], /*has_state=*/!own.empty());
+      if (incoming.model_is_new) {
+        broadcast_tensors(*group, each.state.parameters);
+        broadcast_tensors(*group, each.state.buffers);
+      }
       each.view.begin_load({{"optimizer", loop["optimizers"][i]}}, own);
     }
     take(loop);
@@ -205,11 +205,13 @@ struct Checkpoint::Impl : Engine {
                 "the groups of the run that wrote it, before resume() or run_elastic(), or "
                 "another folder");
   }
-  // The loop may add groups that are not there yet until its next commit.
-  static void await_groups(Trained& each, std::vector<double> saved) {
-    each.loaded_groups = each.optimizer.param_groups().size();
-    if (each.loaded_groups > saved.size()) refuse_groups(each, saved.size());
-    each.saved_rates = std::move(saved);
+  // The loop may add groups that are not there yet until its next commit. LibTorch adds none for
+  // parameters that have a state already.
+  static void look_at_groups(Trained& each, const Json& saved_rates, bool has_state) {
+    const size_t own = each.optimizer.param_groups().size(), saved = saved_rates.size();
+    if (own > saved || (own < saved && has_state)) refuse_groups(each, saved);
+    each.loaded_groups = own;
+    each.saved_rates = saved_rates.get<std::vector<double>>();
   }
   static void look_at_awaited_groups(Trained& each) {
     const std::vector<double> own = each.view.rates();
