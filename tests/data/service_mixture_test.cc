@@ -82,21 +82,63 @@ TEST(DataService, RefusesWhatAMixtureCannotHave) {
   EXPECT_THAT(message_of(ErrorCode::invalid_argument,
                          [&] { read_mixture(rows.options("2", R"(, "service": "host")")); }),
               HasSubstr("whole mixture"));
+}
+
+// Two files of documents; those of the second one are longer.
+std::string padded_sources(const Folder& folder, const std::string& more = "") {
+  std::string texts[2], sources;
+  for (int i = 0; i < 40; ++i) {
+    std::string tokens = std::to_string(i);
+    for (int k = 0; k <= i % 5 + 4 * (i % 2); ++k) tokens += ", " + std::to_string(k);
+    texts[i % 2] += fmt::format("{{\"tokens\": [{}]}}\n", tokens);
+  }
+  for (const int part : {0, 1}) {
+    const auto path = folder.write(fmt::format("{}.jsonl", part), texts[part]).string();
+    sources += fmt::format(R"({}{{"name": "jsonl", "path": "{}"{}}})", part ? ", " : "", path,
+                           part ? more : "");
+  }
+  return fmt::format("[{}]", sources);
+}
+
+TEST(DataService, BatchesOfAMixtureArePaddedAsTheWorkerWouldPadThem) {
   const Folder folder;
-  const std::string path =
-      folder
-          .write("documents.jsonl",
-                 "{\"tokens\": [1, 2]}\n{\"tokens\": [1, 2, 3]}\n{\"tokens\": [4]}\n")
-          .string();
-  DataOptions padded;
-  padded.name = "mixture";
-  padded.sources = fmt::format(
-      R"([{{"name": "jsonl", "path": "{0}"}}, {{"name": "jsonl", "path": "{0}"}}])", path);
-  padded.stages = "pad";
-  padded.test_fraction = 0;
-  const Dataset data = read_mixture(padded);
-  EXPECT_THAT(message_of(ErrorCode::unsupported, [&] { facts_of_parts(data); }),
-              HasSubstr("the stage pad of a mixture"));
+  DataOptions options;
+  options.name = "mixture";
+  options.sources = padded_sources(folder);
+  options.stages = "bucket(window=2, batch=5) | pad(multiple=2)";
+  options.test_fraction = 0.2;
+  const Dataset data = read_mixture(options);
+  EXPECT_EQ(facts_of_parts(data)[0].longest, 10);
+  const Sources own = make_sources("mixture", data);
+  SampleServer server(parts_to_serve(data), {.token = kSecret, .threads = 2});
+  DataOptions asking = options;
+  asking.service = asks(address_of(server)).service;
+  const Sources other = make_sources("mixture", read_mixture(asking));
+  LoaderOptions loading{.batch = 5, .seed = 3, .threads = 0};
+  loading.shuffle.mixture = data.mixture;
+  loading.shuffle.by_length = data.by_length;
+  for (const int world_size : {1, 2}) {
+    Loader one(own.train, loading, world_size - 1, world_size);
+    Loader two(other.train, loading, world_size - 1, world_size);
+    for (int64_t step = 0; step < 2 * one.batches_per_epoch(); ++step) {
+      const Batch here = one.next(), there = two.next();
+      EXPECT_TRUE(at::equal(here.data, there.data));
+      EXPECT_TRUE(at::equal(here.target, there.target));
+      EXPECT_TRUE(at::equal(here.more.at("lengths"), there.more.at("lengths")));
+    }
+  }
+  const Draws all({0, 1, own.test->size() - 1});  // Nobody says how long the longest one is.
+  EXPECT_TRUE(at::equal(own.test->get_batch(all).data, other.test->get_batch(all).data));
+  EXPECT_EQ(other.train->served()->made_here, 0);
+  EXPECT_GT(other.train->served()->served, 50);
+  EXPECT_EQ(other.test->served()->served, 3);
+
+  DataOptions wider = options;
+  wider.stages = "bucket(window=2, batch=5) | pad(multiple=4)";
+  wider.service = asking.service;
+  EXPECT_THAT(message_of(ErrorCode::invalid_argument,
+                         [&] { make_sources("mixture", read_mixture(wider)); }),
+              HasSubstr("the padding"));
 }
 
 }  // namespace service_mixture_tests

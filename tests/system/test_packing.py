@@ -234,9 +234,11 @@ train: {{epochs: 3, dtype: float64}}
         one = self.fit(*words, name="one")
         self.assertLess(one["loss_history"][-1], 0.9 * one["loss_history"][0])
         self.assertGreater(one["eval"]["samples"], 0)
-        two = self.fit(*words, "--workers", "2", name="two")
-        self.assert_close(two["loss_history"], one["loss_history"], 1e-9)
-        self.assertAlmostEqual(two["eval"]["loss"], one["eval"]["loss"], places=9)
+        for service in ("none", "host"):
+            two = self.fit(*words, "--workers", "2", "--set", f"data.service={service}",
+                           name=service)
+            self.assert_close(two["loss_history"], one["loss_history"], 1e-9)
+            self.assertAlmostEqual(two["eval"]["loss"], one["eval"]["loss"], places=9)
         run = [*words, "--set", f"run.dir={self.folder / 'parts'}"]
         self.fit(*run, "--set", "train.steps=7", name="first")
         rest = self.fit(*run, "--workers", "2", name="rest")

@@ -48,23 +48,22 @@ Sources mixture_sources(const Dataset& data) {
   Sources made = samples_of_mixture(data);
   if (!service_addresses(parts.options.service).empty())
     made = served_mixture(data, std::move(made));
-  const auto padded = [&](std::shared_ptr<const Source> samples, const Stages& stages) {
-    const Stage* const pad = find_stage(stages, "pad");
-    if (!pad) return samples;
-    PadOptions options = pad_options_of(*pad);
-    options.pads_target =
-        std::any_cast<const RecordParts&>(parts.sets[0].samples).target_has_length;
-    return std::shared_ptr<const Source>(
-        std::make_shared<PaddedSource>(std::move(samples), options));
-  };
-  Sources sources{padded(std::move(made.train), parts.stages.train), nullptr};
   Stages mixes;
   for (const Stage& stage : parts.stages.train)
     if (stage.form->kind == StageKind::mix) mixes.push_back(stage);
   if (BatchMix mix(mixes, data.input.classes); !mix.empty())
-    sources.train = mix_source(std::move(sources.train), std::move(mix));
-  if (made.test) sources.test = padded(std::move(made.test), parts.stages.test);
-  return sources;
+    made.train = mix_source(std::move(made.train), std::move(mix));
+  return made;
+}
+
+// Samples of several sources are padded together.
+std::shared_ptr<const Source> padded_of_mixture(const MixtureParts& parts, const Stages& stages,
+                                                std::shared_ptr<const Source> samples) {
+  const Stage* const pad = find_stage(stages, "pad");
+  if (!pad || !samples) return samples;
+  PadOptions options = pad_options_of(*pad);
+  options.pads_target = std::any_cast<const RecordParts&>(parts.sets[0].samples).target_has_length;
+  return std::make_shared<PaddedSource>(std::move(samples), options);
 }
 
 std::map<std::string, SourceMaker, std::less<>> shipped_makers() {
@@ -95,7 +94,8 @@ Sources samples_of_mixture(const Dataset& data) {
   }
   Sources samples{std::make_shared<MixtureSource>(std::move(trains), data.mixture), nullptr};
   if (!tests.empty()) samples.test = std::make_shared<ChainedSource>(std::move(tests));
-  return samples;
+  return {padded_of_mixture(parts, parts.stages.train, std::move(samples.train)),
+          padded_of_mixture(parts, parts.stages.test, std::move(samples.test))};
 }
 
 Sources make_sources(const std::string& name, const Dataset& data) {

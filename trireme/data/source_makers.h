@@ -14,8 +14,8 @@ struct Sources {
 // Makes the sources of a data set that the kind of the same name has read.
 using SourceMaker = std::function<Sources(const Dataset&)>;
 
-// The samples of a mixture's sources as this process makes them, in front of the stages that its
-// batches have.
+// The samples of a mixture's sources as this process makes them, padded if a stage says so, in
+// front of the stages that mix those of a batch.
 Sources samples_of_mixture(const Dataset& data);
 
 // Throws Error(invalid_argument) that lists the known names.

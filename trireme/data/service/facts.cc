@@ -44,9 +44,8 @@ Stages stages_of_samples(const Stages& all) {
 }
 
 // Samples are made one by one, so the length of their batch must be known before.
-int64_t longest_sample(const records::Reader& reader, const SamplePlan& plan,
-                       const Stages& stages) {
-  if (!find_stage(stages, "pad")) return 0;
+int64_t longest_of_records(const records::Reader& reader, const SamplePlan& plan,
+                           const Stages& stages) {
   if (!plan.has_lengths || find_stage(stages, "map") || find_stage(stages, "random_map"))
     throw Error(ErrorCode::unsupported, "data",
                 "data.service makes samples one by one, and the lengths of these padded samples "
@@ -75,10 +74,11 @@ PartFacts facts_of(std::string name, const RecordParts& parts, const records::Re
   const FieldChoice fields = choose_fields(reader.fields(), parts.wishes);
   const Stages stages = stages_of_samples(all_stages);
   const int64_t records = plan.subset.empty() ? reader.size() : plan.subset.size();
-  PartFacts part{.name = std::move(name),
-                 .samples = plan.packing ? plan.packing->packs() : records,
-                 .is_fixed = depends_on_index_alone(stages),
-                 .longest = longest_sample(reader, plan, stages)};
+  PartFacts part{
+      .name = std::move(name),
+      .samples = plan.packing ? plan.packing->packs() : records,
+      .is_fixed = depends_on_index_alone(stages),
+      .longest = find_stage(stages, "pad") ? longest_of_records(reader, plan, stages) : 0};
   part.facts = {
       {"the version of Trireme", std::string(version())},
       {"the version of LibTorch", std::string(libtorch_of_build())},
@@ -129,11 +129,13 @@ std::vector<PartFacts> facts_of_table(const Dataset& data) {
 
 // The samples of a mixture are those of its sources under other numbers.
 std::vector<PartFacts> facts_of_mixture(const Dataset& data, const MixtureParts& parts) {
-  if (find_stage(parts.stages.train, "pad") || find_stage(parts.stages.test, "pad"))
-    throw Error(ErrorCode::unsupported, "data",
-                "data.service makes samples one by one, and the stage pad of a mixture needs all "
-                "samples of a batch",
-                "data.service: none, or data.stages without pad");
+  const auto add_padding = [](const Stages& of_mixture, const records::Reader& reader,
+                              const SamplePlan& plan, const Stages& of_source, PartFacts& part) {
+    const Stage* const pad = find_stage(of_mixture, "pad");
+    if (!pad) return;
+    part.facts["the padding"] = pad->describe();
+    part.longest = std::max(part.longest, longest_of_records(reader, plan, of_source));
+  };
   PartFacts train{.name = "train", .samples = data.mixture->numbers()},
       test{.name = "test", .samples = data.test_samples, .is_fixed = true};
   train.facts = test.facts = {{"the version of Trireme", std::string(version())},
@@ -141,9 +143,16 @@ std::vector<PartFacts> facts_of_mixture(const Dataset& data, const MixtureParts&
   train.facts["the mixture (sizes, weights, weights_at, when_exhausted, epoch_samples)"] =
       sha256_hex(data.mixture->to_json().dump()).substr(0, 16);
   for (size_t i = 0; i < parts.sets.size(); ++i) {
-    const bool has_records = std::any_cast<RecordParts>(&parts.sets[i].samples) != nullptr;
+    const auto* const records = std::any_cast<RecordParts>(&parts.sets[i].samples);
+    if (records) {
+      add_padding(parts.stages.train, *records->train, records->train_plan, records->train_stages,
+                  train);
+      if (records->test && parts.uses_test(i))
+        add_padding(parts.stages.test, *records->test, records->test_plan, records->test_stages,
+                    test);
+    }
     for (const PartFacts& own :
-         has_records ? facts_of_parts(parts.sets[i]) : facts_of_table(parts.sets[i])) {
+         records ? facts_of_parts(parts.sets[i]) : facts_of_table(parts.sets[i])) {
       const bool is_test = own.name == "test";
       if (is_test && !parts.uses_test(i)) continue;
       PartFacts& part = is_test ? test : train;

@@ -13,7 +13,7 @@ namespace trireme::data {
 // constructor does.
 Sources served_sources(const Dataset& data, const DataOptions& options);
 
-// The same for the samples of a mixture, in front of the stages that its batches have.
+// The same for the samples of a mixture, in front of the stages that mix those of a batch.
 Sources served_mixture(const Dataset& data, Sources samples);
 
 // The parts that a server makes. Throws Error(unsupported) for a data set that is not one of
