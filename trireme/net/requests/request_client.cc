@@ -163,7 +163,7 @@ void PendingReply::Impl::send(Call& call, const Message& request, Deadline deadl
 // Reads what is there, under the mutex: until `own` is done, or for a turn, so that other calls
 // get the mutex and deadlines count. Returns true if there may be more.
 bool PendingReply::Impl::drain(const Call* own) {
-  constexpr uint64_t kBytesOfATurn = 1 << 20;
+  constexpr uint64_t kMostOfADrain = 1 << 20;
   if (lost_because_) return false;
   const uint64_t before = channel->reader.total();
   try {
@@ -172,7 +172,7 @@ bool PendingReply::Impl::drain(const Call* own) {
       if (progress == FrameReader::Progress::waits) return false;
       if (progress == FrameReader::Progress::more) return true;
       complete(channel->reader.take());
-      if ((own && own->done) || channel->reader.total() - before > kBytesOfATurn) return true;
+      if ((own && own->done) || channel->reader.total() - before > kMostOfADrain) return true;
     }
   } catch (const std::system_error& error) {
     // A write may have met the reason first.
