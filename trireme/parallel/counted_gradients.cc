@@ -101,8 +101,8 @@ void CountedGradients::State::enter(const std::shared_ptr<State>& engine) {
 std::function<void()> CountedGradients::State::begin_backward() {
   List begun;
   // An engine may have a parameter that another one before it has laid aside.
-  const auto end = [](const List& engines) {
-    for (const auto& each : engines | std::views::reverse) each->end();
+  const auto end = [](const List& all) {
+    for (const auto& each : all | std::views::reverse) each->end();
   };
   try {
     for (const auto& each : of_this_thread()->living()) {

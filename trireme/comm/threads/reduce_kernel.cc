@@ -40,7 +40,11 @@ A pick(A a, A b, bool take_b) {
 // `target` may be `a` or `b`: each element is read and written at the same index.
 template <typename T>
 void add(T* target, const T* a, const T* b, int64_t count) {
+#ifdef __clang__
+#pragma clang loop vectorize(assume_safety)
+#else
 #pragma GCC ivdep
+#endif
   for (int64_t i = 0; i < count; ++i) target[i] = static_cast<T>(a[i] + b[i]);
 }
 

@@ -46,7 +46,7 @@ void CompressedBuckets::prepare(const at::Tensor& flat, double scale) {
 }
 
 void CompressedBuckets::send(at::Tensor flat) {
-  add([this, flat = std::move(flat), compressor = compressors_[sent_].get()] {
+  add([flat = std::move(flat), compressor = compressors_[sent_].get()] {
     compressor->all_reduce(flat);
   });
   ++sent_;

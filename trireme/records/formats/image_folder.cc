@@ -94,7 +94,7 @@ void check_folders(const fs::path& base, const Index& index) {
   std::vector<std::string> classes;
   for (std::string& name : sorted_names(base))
     if (fs::is_directory(base / name)) classes.push_back(std::move(name));
-  bool has_other_times = classes != index.facts().at("classes");
+  bool has_other_times = classes != index.facts().at("classes").get<std::vector<std::string>>();
   for (const auto& [name, time] : index.facts().at("_folders").items())
     has_other_times = has_other_times || time_of_folder(base / name) != time.get<int64_t>();
   if (!has_other_times) return;
