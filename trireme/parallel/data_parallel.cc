@@ -230,9 +230,8 @@ void DataParallel::Impl::tell_at_the_end() const {
 DataParallel::Impl::~Impl() {
   if (!own_loop || own_loop->has_left || std::uncaught_exceptions() > 0) return;
   try {
-    const ParameterChange found = find_past_engine();
-    if (own_steps > 0 || found.change != Change::none) tell_at_the_end();
-    if (found.change != Change::none) {
+    tell_at_the_end();  // On all ranks, because leave() compares if there is anything to compare.
+    if (const ParameterChange found = find_past_engine(); found.change != Change::none) {
       const auto [what, remedy] = parts_of(change_error(group->rank(), found, {}));
       log_error("{}; try: {}", what, remedy);
     }
