@@ -10,9 +10,9 @@ import signal
 import unittest
 
 import two_hosts
-from support import (BIN, TRIREME, SystemTest, environment, free_port, png, processes_that_mention,
+from made_files import write_documents, write_pictures
+from support import (BIN, TRIREME, SystemTest, environment, free_port, processes_that_mention,
                      state_and_parent, wait_until)
-from test_input import picture
 
 SECRET = "0123456789abcdef0123456789abcdef"
 OWN_STAGE = BIN.parent / "lib" / "own_stage.so"
@@ -28,14 +28,9 @@ def files_in_memory():
 class DataService(SystemTest):
     def setUp(self):
         super().setUp()
-        # Another test run with the same images would share the server of the host.
-        numbers = random.Random(str(self.folder))
         images = self.folder / "images"
-        for label, name in enumerate(["blue", "green", "red"]):
-            (images / name).mkdir(parents=True)
-            for i in range(24):
-                (images / name / f"{i:03}.png").write_bytes(
-                    png(picture(label, 24, 20, numbers), 24, 20))
+        # Another test run with the same images would share the server of the host.
+        write_pictures(images, random.Random(str(self.folder)))
         self.config = self.folder / "images.yaml"
         self.config.write_text(f"""
 model: {{name: mlp, hidden: [16]}}
@@ -339,11 +334,7 @@ train: {{epochs: 3, dtype: float64}}
 
     def test_packs_and_padded_batches_have_the_same_bits(self):
         documents = self.folder / "documents.jsonl"
-        numbers = random.Random(str(self.folder))
-        documents.write_text("".join(
-            json.dumps({"tokens": [numbers.randrange(17)
-                                   for _ in range(numbers.randrange(2, 20))]}) + "\n"
-            for _ in range(120)))
+        write_documents(documents, random.Random(str(self.folder)), 120)
         self.config = self.folder / "documents.yaml"
         self.config.write_text(f"""
 model: {{name: gpt, layers: 1, width: 16, heads: 2}}

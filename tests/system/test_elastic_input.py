@@ -1,15 +1,14 @@
 """Elastic jobs whose samples come from files through stages: workers are killed, and their number
 changes. Each sample is used once, and the losses are those of an undisturbed run."""
 
-import json
 import os
 import random
 import signal
 import unittest
 
 from elastic_job import COMMON, ElasticTest
-from support import TRIREME, png
-from test_input import picture
+from made_files import write_documents, write_pictures
+from support import TRIREME
 
 SHARDS = ("--set", "reproducible.virtual_shards=6")
 
@@ -39,13 +38,8 @@ class ElasticInput(ElasticTest):
         return report
 
     def test_images_that_are_cropped_and_cached(self):
-        numbers = random.Random(7)
         images = self.folder / "images"
-        for label, name in enumerate(["blue", "green", "red"]):
-            (images / name).mkdir(parents=True)
-            for i in range(24):
-                (images / name / f"{i:03}.png").write_bytes(
-                    png(picture(label, 24, 20, numbers), 24, 20))
+        write_pictures(images, random.Random(7))
         self.config = self.folder / "images.yaml"
         self.config.write_text(f"""
 model: {{name: mlp, hidden: [8]}}
@@ -70,13 +64,8 @@ optimizer: {{name: sgd, lr: 0.002}}
 
     def write_documents(self, stages, name="jsonl", path=None):
         """Writes documents of tokens, and a configuration that has them or their shards."""
-        numbers = random.Random(5)
         documents = self.folder / "documents.jsonl"
-        with documents.open("w") as file:
-            for _ in range(100):
-                first = numbers.randrange(17)
-                tokens = [(first + 3 * i) % 17 for i in range(numbers.randrange(2, 20))]
-                file.write(json.dumps({"tokens": tokens}) + "\n")
+        write_documents(documents, random.Random(5), 100)
         self.config = self.folder / "documents.yaml"
         self.config.write_text(f"""
 model: {{name: gpt, layers: 1, width: 8, heads: 2}}

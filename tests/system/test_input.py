@@ -11,16 +11,9 @@ import signal
 import unittest
 
 import small_disk
-from support import (DIGITS, ROOT, TRIREME, SystemTest, environment, png, processes_that_mention,
+from made_files import write_pictures
+from support import (DIGITS, ROOT, TRIREME, SystemTest, environment, processes_that_mention,
                      wait_until)
-
-
-def picture(label, width, height, numbers):
-    """Noise, brighter in the colour of the label."""
-    pixels = bytearray(numbers.randbytes(width * height * 3))
-    for place in range(label, len(pixels), 3):
-        pixels[place] = min(255, pixels[place] // 2 + 128)
-    return bytes(pixels)
 
 
 def pages_of(pid, name):
@@ -47,14 +40,8 @@ STAGES = ("decode | random_resized_crop(16, scale=0.5:1) | flip | colour_jitter(
 class Input(SystemTest):
     def setUp(self):
         super().setUp()
-        numbers = random.Random(7)
         self.images = self.folder / "images"
-        for label, name in enumerate(["blue", "green", "red"]):
-            (self.images / name).mkdir(parents=True)
-            for i in range(24):
-                width, height = numbers.choice([(24, 20), (20, 30), (32, 32)])
-                (self.images / name / f"{i:03}.png").write_bytes(
-                    png(picture(label, width, height, numbers), width, height))
+        write_pictures(self.images, random.Random(7), [(24, 20), (20, 30), (32, 32)])
         self.config = self.folder / "images.yaml"
         self.config.write_text(f"""
 model: {{name: mlp, hidden: [16]}}

@@ -5,6 +5,7 @@ import json
 import random
 import unittest
 
+from made_files import write_documents
 from support import TRIREME, SystemTest, settings
 
 PACK = "data.stages=pack(24)"
@@ -24,13 +25,8 @@ def records_of(file):
 class Packing(SystemTest):
     def setUp(self):
         super().setUp()
-        numbers = random.Random(5)
         self.documents = self.folder / "documents.jsonl"
-        with self.documents.open("w") as file:
-            for _ in range(120):
-                first = numbers.randrange(17)
-                tokens = [(first + 3 * i) % 17 for i in range(numbers.randrange(2, 20))]
-                file.write(json.dumps({"tokens": tokens}) + "\n")
+        write_documents(self.documents, random.Random(5), 120)
         self.config = self.folder / "packs.yaml"
         self.config.write_text(f"""
 model: {{name: gpt, layers: 2, width: 16, heads: 2}}
