@@ -106,6 +106,13 @@ TEST(InputPlan, HasTheSourcesOfAMixtureWithTheirWeights) {
                                      HasSubstr("source 2 of weight 1: cifar; stages: decode")));
   EXPECT_THAT(plan.describe(), Not(HasSubstr("path")));
   EXPECT_NE(mixture(", stages: decode | flip").digest(), plan.digest());
+  // A source with the same stages as an entry of its own, and a cache, is the same source.
+  const auto mixed = [](const std::string& of_source) {
+    return plan_of({"data.name=mixture", "data.stages=decode | normalise | mixup",
+                    "data.sources=[{name: image_folder, path: a" + of_source + "}]"});
+  };
+  EXPECT_EQ(mixed(", stages: \"decode | cache | normalise\"").digest(), mixed("").digest());
+  EXPECT_THAT(mixed("").sets, ElementsAre(HasSubstr("mixup"), Not(HasSubstr("mixup"))));
   const InputPlan zip = plan_of({"data.name=zip", "data.target=y",
                                  "data.sources=[{name: csv, path: a}, {name: npy, path: b}]"});
   EXPECT_THAT(zip.sets, ElementsAre("zip; data.target=y", "source 1: csv; data.target=y",

@@ -8,6 +8,7 @@
 #include <trireme/config/value.h>
 #include <trireme/data/data_kinds.h>
 #include <trireme/data/kinds/mixture_options.h>
+#include <trireme/data/kinds/mixture_stages.h>
 #include <trireme/data/kinds/record_set.h>
 #include <map>
 #include <string_view>
@@ -80,8 +81,10 @@ InputPlan input_plan_of(const Config& config) {
   const data::DataOptions& options = config.data;
   InputPlan plan{describe_order(config.trainer.shuffle), {line_of(options)}};
   if (options.sources.empty()) return plan;
-  const std::vector<data::SourceOptions> sources = data::sources_of(options);
   const bool is_mixture = data::find_kind(options.name)->uses("data.weights_at");
+  // The stages for batches are those of the mixture, which has a line of its own.
+  const std::vector<data::SourceOptions> sources =
+      is_mixture ? data::sources_of_mixture(options) : data::sources_of(options);
   const std::vector<double> weights =
       is_mixture ? data::weights_of(options, sources).front().weights : std::vector<double>();
   for (size_t i = 0; i < sources.size(); ++i)

@@ -14,7 +14,8 @@ namespace trireme {
 struct InputPlan {
   std::string order;  // "full", "blocks, in windows of 4096"
   // The data set, and behind it the sources of a mixture or a zip. Each has its format, the keys
-  // that are not at their defaults, and its stages, those of evaluations too.
+  // that are not at their defaults, and its stages, those of evaluations too. The stages of a
+  // mixture that work on batches are in its own line alone.
   std::vector<std::string> sets;
 
   std::string digest() const;  // 16 hexadecimal digits, as EnginePlan's.

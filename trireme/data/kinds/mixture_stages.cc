@@ -79,12 +79,18 @@ StagesOfParts batch_stages_of(const DataOptions& options) {
   return stages;
 }
 
-std::vector<SourceOptions> sources_with_stages(const DataOptions& options) {
-  const StagesOfParts of_mixture = batch_stages_of(options);
+Stages without_batch_stages(const Stages& stages) { return choose(stages, false); }
+
+std::vector<SourceOptions> sources_of_mixture(const DataOptions& options) {
   DataOptions shared = options;
   for (std::string* const text : {&shared.stages, &shared.test_stages})
-    *text = describe(choose(parse_stages("data.stages", *text), false));
-  std::vector<SourceOptions> sources = sources_of(shared);
+    *text = describe(without_batch_stages(parse_stages("data.stages", *text)));
+  return sources_of(shared);
+}
+
+std::vector<SourceOptions> sources_with_stages(const DataOptions& options) {
+  const StagesOfParts of_mixture = batch_stages_of(options);
+  std::vector<SourceOptions> sources = sources_of_mixture(options);
   for (SourceOptions& source : sources)
     with_source(source.name, [&] {
       refuse_own_batch_stages(source);

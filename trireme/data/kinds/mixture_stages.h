@@ -11,6 +11,13 @@ namespace trireme::data {
 // behind one that works on batches, and a stage of the test part that mixes samples.
 StagesOfParts batch_stages_of(const DataOptions& options);
 
+// Without those that work on batches.
+Stages without_batch_stages(const Stages& stages);
+
+// The sources of a mixture. Those without stages of their own have those of data.stages for single
+// samples.
+std::vector<SourceOptions> sources_of_mixture(const DataOptions& options);
+
 // The sources of a mixture with the stages that each of them runs: its own ones, or those of
 // data.stages for single samples; and those of the mixture that a source has to know before its
 // samples can be padded or sorted by length. Throws Error(invalid_argument) naming a source that
