@@ -102,11 +102,9 @@ membership::Roles roles_of(const TrainArguments& arguments, const Config& config
 
 // The memory of caches that the workers of this host share. It outlives a worker that is lost.
 std::optional<data::HostCaches> caches_for(const Config& config) {
-  const std::vector<data::DataOptions> sets = data::sets_of(config.data);
-  const auto caching = static_cast<int>(std::ranges::count_if(sets, data::keeps_in_memory));
-  if (caching == 0 || config.data.cache_bytes == 0) return std::nullopt;
-  const int parts = 2 * caching;  // The training part and the test part.
-  return data::HostCaches(parts, data::most_in_memory(config.data));
+  const int caches = data::caches_in_memory(config.data);
+  if (caches == 0 || config.data.cache_bytes == 0) return std::nullopt;
+  return data::HostCaches(caches, data::most_in_memory(config.data));
 }
 
 int supervise_workers(const TrainArguments& arguments, const Config& config,

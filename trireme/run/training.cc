@@ -167,9 +167,10 @@ Training training_of(const Config& given) {
   Training training{.options = config.trainer};
   TrainerOptions& options = training.options;
   options.input_bytes = config.data.memory_bytes;
-  const std::vector<data::DataOptions> sets = data::sets_of(config.data);
-  if (std::ranges::any_of(sets, data::keeps_in_memory))
+  if (const int caches = data::caches_in_memory(config.data); caches > 0) {
+    options.caches = caches;
     options.cache_bytes = data::most_in_memory(config.data);
+  }
   if (!config.record.dir.empty()) options.checkpoint.dir = checkpoint_dir(config);
   if (!options.checkpoint.dir.empty())
     options.inject.marks = marks_dir(options.checkpoint.dir).string();

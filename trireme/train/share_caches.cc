@@ -15,7 +15,6 @@
 namespace trireme {
 namespace {
 
-constexpr int kPartsOfData = 2;  // The training part and the test part.
 constexpr Milliseconds kPatienceForCaches{10'000};
 
 // Equal for processes that find each other in /proc: those of one start of a system and one name
@@ -50,7 +49,7 @@ std::shared_ptr<void> share_caches(World& world, const TrainerOptions& options) 
   try {
     const auto caches = std::make_shared<SharedCaches>();
     if (identity.local_worker == 0) {
-      caches->made.emplace(kPartsOfData, options.cache_bytes);
+      caches->made.emplace(options.caches, options.cache_bytes);
       world.set_value(key, caches->made->variable());
       data::use_caches_of(caches->made->variable());
     } else {

@@ -313,7 +313,7 @@ auto rows_of_run() {
                                  .range = config::from_to(0, 1024),
                                  .automatic = -1,
                                  .agreed = false}),
-      config::no_row(&O::input_bytes), config::no_row(&O::cache_bytes),
+      config::no_row(&O::input_bytes), config::no_row(&O::cache_bytes), config::no_row(&O::caches),
       config::row(&O::device,
                   {.name = "device.name",
                    .meaning = "The device that computes: cpu, cuda (each replica of a host takes "

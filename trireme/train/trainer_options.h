@@ -129,6 +129,7 @@ struct TrainerOptions {
   // The bytes of caches in memory that the workers of a host share (train/share_caches.h), where
   // no launcher of Trireme has made them; 0: each has its own.
   int64_t cache_bytes = 0;
+  int caches = 2;  // The number of those caches: the training part and the test part.
   // The threads of each replica's operators. 0: those that LibTorch has in this process, and 1
   // with virtual shards.
   int threads = 1;

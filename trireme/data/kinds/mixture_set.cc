@@ -272,6 +272,10 @@ std::vector<DataOptions> sets_of(const DataOptions& options) {
   return sets;
 }
 
+int caches_in_memory(const DataOptions& options) {
+  return 2 * static_cast<int>(std::ranges::count_if(sets_of(options), keeps_in_memory));
+}
+
 DataKind mixture_kind(const std::vector<DataKind>& others) {
   DataKind kind{
       .name = "mixture",

@@ -23,6 +23,10 @@ struct MixtureParts {
 // The options of each data set that a configuration names: of the sources, or the one that it is.
 std::vector<DataOptions> sets_of(const DataOptions& options);
 
+// The number of caches in memory: those of the training part and the test part of each data set
+// whose stages have one.
+int caches_in_memory(const DataOptions& options);
+
 // `others` are the kinds that its sources may have; it takes their keys, as defaults of all.
 DataKind mixture_kind(const std::vector<DataKind>& others);
 
