@@ -246,17 +246,6 @@ train: {{epochs: 6, dtype: float64}}
         self.refused(auto, "data.stages=decode | resize(8:8) | cache | normalise",
                      parts=["data.stages has a stage cache", "one of the two"])
         self.refused("data.cache=always", parts=["always", "stages", "auto"])
-        mixture = self.folder / "mixture.yaml"
-        mixture.write_text(f"""
-model: {{name: mlp}}
-data:
-  name: mixture
-  cache: auto
-  sources: [{{name: image_folder, path: {self.images}}}]
-  stages: [decode, resize: "8:8", normalise]
-""")
-        self.assert_refused([TRIREME, "train", mixture], 2, "data.cache is auto", "mixture",
-                            "the stage cache")
         run = self.folder / "launched"
         self.assert_refused([TRIREME, "train", self.config, "--set", auto, "--set",
                              f"run.dir={run}"], 2, "data.cache is auto", "trireme bench input",
@@ -264,6 +253,57 @@ data:
                                             LOCAL_WORLD_SIZE="1", MASTER_ADDR="127.0.0.1",
                                             MASTER_PORT="29999"))
         self.assertFalse(run.exists())
+
+    def write_mixture(self, cache):
+        config = self.folder / "mixture.yaml"
+        config.write_text(f"""
+model: {{name: mlp, hidden: [16]}}
+data:
+  name: mixture
+  batch: 16
+  test_fraction: 0.25
+  cache: {cache}
+  sources:
+    - {{name: image_folder, path: {self.images}, weight: 2, as: scaled}}
+    - name: image_folder
+      path: {self.images}
+      as: cropped
+      stages: [decode, random_resized_crop: 12, normalise]
+  stages:
+    - decode
+    - resize: "400:400"
+    - resize: "16:16"
+    - random_crop: 12
+    - normalise
+    - mixup: 0.2
+optimizer: {{name: sgd, lr: 0.02}}
+train: {{epochs: 2, dtype: float64}}
+""")
+        return config
+
+    def test_each_source_of_a_mixture_has_a_place_of_its_own(self):
+        plain = self.train(config=self.write_mixture("stages"), name="plain")
+        config = self.write_mixture("auto")
+        report = self.folder / "auto.json"
+        code, out, err = self.run_to_end(TRIREME, "train", config, "--workers", "2", "--report",
+                                         report, "--set", f"run.dir={self.folder / 'auto'}")
+        self.assertEqual(code, 0, out + err)
+        line, = re.findall(r"input: source .*", err)
+        self.assertRegex(line, r"^input: source scaled: a cache behind resize saves .*; source "
+                         r"cropped: no cache, because .*; to keep it: data.cache=stages, in "
+                         r'source scaled stages: "decode \| resize\(400:400\) \| '
+                         r'resize\(16:16\) \| cache \| random_crop\(12\) \| normalise"$')
+        found = json.loads(report.read_text())
+        self.assert_close(found["loss_history"], plain["loss_history"], 1e-9)
+        self.assertEqual(found["input_plan_digest"], plain["input_plan_digest"])
+        cache = found["input"]["cache"]
+        self.assertEqual((cache["place"], cache["samples"]), ("memory", 72))
+        # A run may continue without the caches, and says nothing of other samples.
+        code, out, err = self.run_to_end(TRIREME, "train", self.write_mixture("stages"), "--set",
+                                         f"run.dir={self.folder / 'auto'}", "--set",
+                                         "train.epochs=3")
+        self.assertEqual(code, 0, out + err)
+        self.assertNotIn("in the checkpoint", out + err)
 
     @unittest.skipUnless(shutil.which("mpirun"), "there is no mpirun")
     def test_workers_of_another_launcher_share_a_cache(self):

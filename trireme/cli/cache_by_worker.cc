@@ -7,6 +7,7 @@
 #include <trireme/base/json.h>
 #include <trireme/cli/command_line.h>
 #include <trireme/launch/process.h>
+#include <trireme/run/cache_choice.h>
 #include <trireme/run/places.h>
 #include <unistd.h>
 #include <array>
@@ -68,12 +69,12 @@ Output output_of(launch::ChildProcess& child) {
 }
 
 // The last line. Functions of the user's may have written others, which go on to standard error.
-Json choice_in(std::string text) {
+CacheChoice choice_in(std::string text) {
   while (text.ends_with('\n')) text.pop_back();
   const size_t begin = text.rfind('\n') == std::string::npos ? 0 : text.rfind('\n') + 1;
   fmt::print(stderr, "{}", text.substr(0, begin));
-  Json choice = Json::parse(text.substr(begin), nullptr, /*allow_exceptions=*/false);
-  if (choice.is_object() && choice.contains("stages") && choice.contains("line")) return choice;
+  const Json json = Json::parse(text.substr(begin), nullptr, /*allow_exceptions=*/false);
+  if (auto choice = cache_choice_from(json)) return *std::move(choice);
   throw Error(
       ErrorCode::invalid_argument, "cli",
       fmt::format("data.cache is auto, and the process that measured it has written \"{}\" "
@@ -85,7 +86,7 @@ Json choice_in(std::string text) {
 }  // namespace
 
 int place_cache_by_worker(Config& config, bool quiet) {
-  if (config.data.cache != "auto") return kExitOk;
+  if (!wants_cache_choice(config)) return kExitOk;
   launch::ChildProcess child = start_choice(config);
   const auto [end, text] = output_of(child);
   if (end.by_signal)
@@ -94,10 +95,9 @@ int place_cache_by_worker(Config& config, bool quiet) {
                             end.describe()),
                 "data.cache=stages");
   if (end.code != kExitOk) return end.code;
-  const Json choice = choice_in(text);
-  config.data.stages = choice.at("stages").get<std::string>();
-  config.data.cache = "stages";
-  if (!quiet) fmt::print(stderr, "{}\n", choice.at("line").get<std::string>());
+  const CacheChoice choice = choice_in(text);
+  apply(choice, config);
+  if (!quiet) fmt::print(stderr, "{}\n", choice.line);
   return kExitOk;
 }
 

@@ -4,7 +4,7 @@
 
 namespace trireme::cli {
 
-// Replaces data.cache=auto by the place that a few samples show, for all processes that this one
+// Replaces data.cache=auto by the places that a few samples show, for all processes that this one
 // starts, and says so unless `quiet`. Returns kExitOk, or the exit code of the process that
 // measured, which has said what is wrong. Throws Error(timeout), and Error(peer_lost) if that
 // process was killed.

@@ -1,23 +1,30 @@
-// data.cache: auto. It says where a run keeps samples in memory before the run starts.
+// The choice of the places where a run keeps samples in memory (data.cache: auto), as a value. No
+// torch. run/place_cache.h makes it.
 #pragma once
+#include <trireme/base/json.h>
 #include <trireme/run/config.h>
+#include <optional>
 #include <string>
+#include <vector>
 
 namespace trireme {
 
-// The choice for a configuration.
+// The choice for a configuration, without paths, which may be others on other hosts.
 struct CacheChoice {
   std::string stages;  // data.stages from now on.
-  std::string line;    // For people.
+  // The stages of each source of a mixture from now on; nothing: those that it has.
+  std::vector<std::optional<std::string>> of_sources;
+  std::string line;  // For people.
 };
 
-// Loads a few samples of the training part. Throws Error as read_data() does, or if the samples
-// cannot be loaded.
-CacheChoice choose_cache(const Config& config);
+// Whether data.cache is auto, also for a single source of a mixture.
+bool wants_cache_choice(const Config& config);
+// Sets data.stages and the entries of data.sources. data.cache is `stages` then, also in entries.
+void apply(const CacheChoice& choice, Config& config);
 
-// For programmes of one process: if data.cache is auto, chooses, and sets data.stages and
-// data.cache. Returns the line, or an empty text. Throws Error(unsupported) in a process of a job
-// with several, whose launcher has not chosen for all of them.
-std::string place_cache(Config& config);
+// For other processes.
+Json to_json(const CacheChoice& choice);
+// Nothing: `json` is no choice.
+std::optional<CacheChoice> cache_choice_from(const Json& json);
 
 }  // namespace trireme

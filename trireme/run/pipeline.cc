@@ -12,10 +12,10 @@
 #include <trireme/data/data_kinds.h>
 #include <trireme/data/pipeline/stage.h>
 #include <trireme/data/source_makers.h>
-#include <trireme/run/cache_choice.h>
 #include <trireme/run/data_service.h>
 #include <trireme/run/dataset.h>
 #include <trireme/run/input_plan.h>
+#include <trireme/run/place_cache.h>
 #include <trireme/train/generation.h>
 #include <array>
 #include <atomic>

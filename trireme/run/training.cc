@@ -16,11 +16,11 @@
 #include <trireme/parallel/load_weights.h>
 #include <trireme/parallel/optimizer.h>
 #include <trireme/parallel/servers/tables/model_tables.h>
-#include <trireme/run/cache_choice.h>
 #include <trireme/run/data_service.h>
 #include <trireme/run/dataset.h>
 #include <trireme/run/input_plan.h>
 #include <trireme/run/model_library.h>
+#include <trireme/run/place_cache.h>
 #include <trireme/run/places.h>
 #include <trireme/run/training.h>
 #include <trireme/train/data_facts.h>

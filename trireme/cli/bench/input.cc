@@ -10,10 +10,10 @@
 #include <trireme/data/service/server_work.h>
 #include <trireme/data/source_makers.h>
 #include <trireme/monitor/text.h>
-#include <trireme/run/cache_choice.h>
 #include <trireme/run/config.h>
 #include <trireme/run/data_service.h>
 #include <trireme/run/dataset.h>
+#include <trireme/run/place_cache.h>
 #include <trireme/train/generation.h>
 #include <trireme/train/input_report.h>
 #include <algorithm>

@@ -10,9 +10,9 @@
 #include <trireme/data/service/addresses.h>
 #include <trireme/data/service/host_server.h>
 #include <trireme/data/service/served_parts.h>
-#include <trireme/run/cache_choice.h>
 #include <trireme/run/data_service.h>
 #include <trireme/run/dataset.h>
+#include <trireme/run/place_cache.h>
 #include <trireme/train/stop_signal.h>
 #include <cstdio>
 #include <memory>
@@ -101,8 +101,7 @@ int serve_host(const ConfigSource& source) {
 
 // For the launcher, which has no torch.
 int choose_cache_of(const ConfigSource& source) {
-  const CacheChoice choice = choose_cache(load_config(source));
-  print_json_line({{"stages", choice.stages}, {"line", choice.line}});
+  print_json_line(to_json(choose_cache(load_config(source))));
   return kExitOk;
 }
 

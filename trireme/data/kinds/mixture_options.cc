@@ -205,6 +205,17 @@ std::vector<SourceOptions> sources_of(const DataOptions& options) {
   return sources;
 }
 
+std::string sources_with(const std::string& sources,
+                         const std::vector<std::optional<std::string>>& stages) {
+  if (sources.empty()) return sources;
+  Json entries = entries_in("data.sources", sources);
+  for (size_t i = 0; i < entries.size(); ++i) {
+    entries[i].erase("cache");
+    if (i < stages.size() && stages[i]) entries[i]["stages"] = *stages[i];
+  }
+  return entries.dump();
+}
+
 std::vector<plan::Weights> weights_of(const DataOptions& options,
                                       const std::vector<SourceOptions>& sources) {
   std::vector<plan::Weights> weights(1);

@@ -4,6 +4,7 @@
 #include <trireme/base/error_parts.h>
 #include <trireme/data/data_options.h>
 #include <trireme/plan/mixture.h>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,6 +19,11 @@ struct SourceOptions {
 // data.sources is a JSON list of objects whose values are texts (config::Row::has_entries). An
 // entry may have `weight`, `as`, and every key of the section data that its data set uses.
 std::vector<SourceOptions> sources_of(const DataOptions& options);
+
+// The text of data.sources with other stages in its entries. A source without a value here keeps
+// what it has. No entry has the key `cache` any more.
+std::string sources_with(const std::string& sources,
+                         const std::vector<std::optional<std::string>>& stages);
 
 // The shares of the sources, without their sizes: data.weights_at is a list of objects with
 // `epoch`, `sample` and `weights`, a list or an object with the names of sources. Sources that an

@@ -59,6 +59,7 @@ std::vector<SourceOptions> sources_to_read(const DataOptions& options) {
 }
 
 void check_mixture_set(const DataOptions& options) {
+  check_cache(options);
   const std::vector<SourceOptions> sources = sources_to_read(options);
   weights_of(options, sources);
   if (options.epoch_samples > 0 && options.when_exhausted != "repeat")
@@ -71,11 +72,6 @@ void check_mixture_set(const DataOptions& options) {
     with_source(source.name, [&] {
       if (const auto kind = find_kind(source.options.name); kind->check)
         kind->check(source.options);
-      if (source.options.cache == "auto")
-        throw Error(ErrorCode::unsupported, "data",
-                    "data.cache is auto, which chooses for one data set, and each source of a "
-                    "mixture has a cache of its own",
-                    "data.cache=stages, and the stage cache");
       return 0;
     });
 }

@@ -44,6 +44,13 @@ void refuse_own_batch_stages(const SourceOptions& source) {
             fmt::format("{} in data.stages, where it holds for the mixture", stage.form->name));
 }
 
+// Its entry says more than data.cache of the mixture does.
+void keep_own_cache(const DataOptions& of_mixture, DataOptions& source) {
+  if (of_mixture.cache != "auto") return;
+  for (const std::string& text : {source.stages, source.test_stages})
+    if (find_stage(parse_stages("data.stages", text), "cache")) source.cache = "stages";
+}
+
 // bucket and pad, by which a source's plan of its samples knows their lengths.
 std::string with_lengths(const std::string& text, const Stages& of_mixture) {
   Stages stages = parse_stages("data.stages", text);
@@ -94,6 +101,7 @@ std::vector<SourceOptions> sources_with_stages(const DataOptions& options) {
   for (SourceOptions& source : sources)
     with_source(source.name, [&] {
       refuse_own_batch_stages(source);
+      keep_own_cache(options, source.options);
       give_lengths(of_mixture, source);
       return 0;
     });

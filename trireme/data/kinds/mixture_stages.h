@@ -20,8 +20,9 @@ std::vector<SourceOptions> sources_of_mixture(const DataOptions& options);
 
 // The sources of a mixture with the stages that each of them runs: its own ones, or those of
 // data.stages for single samples; and those of the mixture that a source has to know before its
-// samples can be padded or sorted by length. Throws Error(invalid_argument) naming a source that
-// has a stage for batches itself, or that gives no lengths.
+// samples can be padded or sorted by length. A source whose stages have a cache keeps it if
+// data.cache of the mixture is auto. Throws Error(invalid_argument) naming a source that has a
+// stage for batches itself, or that gives no lengths.
 std::vector<SourceOptions> sources_with_stages(const DataOptions& options);
 
 }  // namespace trireme::data

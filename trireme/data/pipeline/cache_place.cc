@@ -73,18 +73,14 @@ std::string describe_choice(const std::vector<CachePlace>& places, double second
   if (const CachePlace* const best = best_place(places, seconds, budget)) {
     const double kept = kept_share(*best, budget);
     return fmt::format(
-        "a cache behind {} saves {:.0f} % of the work for a sample, with {} of {}{}; to keep it: "
-        "data.cache=stages data.stages=\"{}\"",
+        "a cache behind {} saves {:.0f} % of the work for a sample, with {} of {}{}",
         name_of(*best), percent(*best), format_bytes(std::min(best->bytes, budget)),
         format_bytes(budget),
-        kept < 1 ? fmt::format(", which hold {:.0f} % of the samples", 100 * kept) : "",
-        describe(best->stages));
+        kept < 1 ? fmt::format(", which hold {:.0f} % of the samples", 100 * kept) : "");
   }
   const CachePlace& best = *std::ranges::max_element(places, {}, percent);
   return fmt::format(
-      "no cache, because the best one, behind {}, saves {:.0f} % of the work for a sample; to "
-      "keep "
-      "it: data.cache=stages",
+      "no cache, because the best one, behind {}, saves {:.0f} % of the work for a sample",
       name_of(best), std::max(0.0, percent(best)));
 }
 

@@ -28,7 +28,7 @@ double saved_share(const CachePlace& place, double seconds, int64_t budget);
 const CachePlace* best_place(const std::vector<CachePlace>& places, double seconds,
                              int64_t budget);
 
-// A line for people: the place that was chosen, the reason, and the settings that keep it.
+// For people: the place that was chosen, and the reason.
 std::string describe_choice(const std::vector<CachePlace>& places, double seconds, int64_t budget);
 
 }  // namespace trireme::data
