@@ -11,8 +11,10 @@
 #include <trireme/run/place_cache.h>
 #include <trireme/run/training.h>
 #include <chrono>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <map>
 
 #include "../base/expect_error.h"
 
@@ -167,6 +169,20 @@ TEST_F(PlacesOfCaches, TwoWordsAboutOneCacheAreRefused) {
               HasSubstr("data.cache is auto, and data.stages has a stage cache"));
   EXPECT_THAT(refusal(entry("a", ", cache: auto, stages: \"filter(slow) | cache\""), {}),
               HasSubstr("source a: data.cache is auto, and data.stages has a stage cache"));
+}
+
+TEST_F(PlacesOfCaches, AProcessThatALauncherStartedNeedsTheWorldOfItsJob) {
+  const Config config =
+      load({"data.name=csv", fmt::format("data.path={}/rows.csv", folder_.string()),
+            "data.stages=filter(slow)", "data.cache=auto"});
+  const std::map<std::string, std::string> job{
+      {"RANK", "0"}, {"WORLD_SIZE", "1"}, {"LOCAL_RANK", "0"}, {"LOCAL_WORLD_SIZE", "1"}};
+  for (const auto& [name, value] : job) setenv(name.c_str(), value.c_str(), 1);
+  const std::string refusal = message_of(ErrorCode::unsupported, [&] { training_of(config); });
+  for (const auto& [name, value] : job) unsetenv(name.c_str());
+  EXPECT_THAT(refusal, AllOf(HasSubstr("data.cache is auto"), HasSubstr("the job's World")));
+  World world = World::join(config.world, Environment(job));
+  EXPECT_TRUE(training_of(config, world).train->cache_use().has_value());
 }
 
 TEST_F(PlacesOfCaches, AChoiceTravelsAsJsonWithoutPaths) {

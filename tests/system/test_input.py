@@ -246,13 +246,6 @@ train: {{epochs: 6, dtype: float64}}
         self.refused(auto, "data.stages=decode | resize(8:8) | cache | normalise",
                      parts=["data.stages has a stage cache", "one of the two"])
         self.refused("data.cache=always", parts=["always", "stages", "auto"])
-        run = self.folder / "launched"
-        self.assert_refused([TRIREME, "train", self.config, "--set", auto, "--set",
-                             f"run.dir={run}"], 2, "data.cache is auto", "trireme bench input",
-                            env=environment(RANK="0", WORLD_SIZE="1", LOCAL_RANK="0",
-                                            LOCAL_WORLD_SIZE="1", MASTER_ADDR="127.0.0.1",
-                                            MASTER_PORT="29999"))
-        self.assertFalse(run.exists())
 
     def write_mixture(self, cache):
         config = self.folder / "mixture.yaml"

@@ -3,10 +3,13 @@ users."""
 
 import json
 import os
+import random
+import re
 import shutil
 import sys
 import unittest
 
+from made_files import write_pictures
 from support import BIN, DIGITS, ROOT, TRIREME, SystemTest, environment, free_port
 
 STEPS = ("--set", "train.steps=20")
@@ -37,6 +40,88 @@ class Launchers(SystemTest):
                                                        TRIREME_JOB_TOKEN="a-token-of-this-job"))
         self.assertEqual(code, 0, f"{out}\n{err}")
         self.assertEqual(json.loads(report.read_text())["world_size"], 2)
+
+    def write_images(self):
+        """A configuration whose images are scaled twice, which costs more than all else."""
+        images, config = self.folder / "images", self.folder / "images.yaml"
+        write_pictures(images, random.Random(7))
+        config.write_text(f"""
+model: {{name: mlp, hidden: [16]}}
+data:
+  name: image_folder
+  path: {images}
+  batch: 16
+  test_fraction: 0.25
+  stages: [decode, resize: "400:400", resize: "16:16", random_crop: 12, normalise]
+optimizer: {{name: sgd, lr: 0.02}}
+train: {{epochs: 2, dtype: float64}}
+""")
+        return images, config
+
+    def test_the_workers_of_torchrun_take_the_place_of_a_cache_that_worker_0_chooses(self):
+        _, config = self.write_images()
+        plain = self.train("--workers", "2", config=config, name="plain")
+        report = self.folder / "report.json"
+        code, out, err = self.torchrun(TRIREME, "train", config, "--quiet", "--set",
+                                       "data.cache=auto", "--set", f"run.dir={self.folder / 'run'}",
+                                       "--report", report)
+        self.assertEqual(code, 0, f"{out}\n{err}")
+        line, = re.findall("input: a cache behind .*", out + err)
+        self.assertIn("behind resize saves", line)
+        found = json.loads(report.read_text())
+        self.assert_close(found["loss_history"], plain["loss_history"], 1e-9)
+        # They have it in common.
+        cache = found["input"]["cache"]
+        self.assertEqual((cache["place"], cache["samples"]), ("memory", 72))
+
+    def start_two_ranks(self, config, *words_of_ranks):
+        """Starts two workers as torchrun does, without its agent, which ends all with one."""
+        port = str(free_port())
+        return [self.start(
+            TRIREME, "train", config, "--set", "data.cache=auto", "--set",
+            f"run.dir={self.folder / 'run'}", *words, env=environment(
+                OMP_NUM_THREADS="1", TRIREME_JOB_TOKEN="a-token-of-this-job", RANK=str(rank),
+                WORLD_SIZE="2", LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE="2",
+                MASTER_ADDR="127.0.0.1", MASTER_PORT=port))
+            for rank, words in enumerate(words_of_ranks)]
+
+    def test_all_workers_hear_that_worker_0_cannot_choose(self):
+        images, config = self.write_images()
+        for file in images.glob("*/*.png"):
+            file.write_bytes(file.read_bytes()[:200])
+        processes = self.start_two_ranks(config, (), ())
+        ends = [process.communicate(timeout=60) for process in processes]
+        for process, (out, err) in zip(processes, ends):
+            self.assertEqual(process.returncode, 1, f"{out}\n{err}")
+            self.assertIn(".png", err)
+        self.assertIn("worker 0 cannot choose", ends[1][1])
+
+    def test_another_input_than_that_of_worker_0_is_named(self):
+        _, config = self.write_images()
+        other = ("--set", "data.stages=decode | resize(12:12) | normalise")
+        for process in self.start_two_ranks(config, (), other):
+            out, err = process.communicate(timeout=60)
+            self.assertEqual(process.returncode, 2, f"{out}\n{err}")
+            self.assertIn("data.stages", err)
+
+    def test_the_workers_of_an_elastic_cluster_choose_for_themselves(self):
+        _, config = self.write_images()
+        plain = self.train(config=config, name="plain")
+        cluster = {"worker": [f"127.0.0.1:{free_port()}" for _ in range(2)]}
+        report = self.folder / "report.json"
+        processes = [self.start(
+            TRIREME, "train", config, "--elastic", "2:2", "--set", "data.cache=auto", "--set",
+            f"run.dir={self.folder / 'run'}", "--report", report, env=environment(
+                OMP_NUM_THREADS="1", TRIREME_JOB_TOKEN="a-token-of-this-job", TF_CONFIG=json.dumps(
+                    {"cluster": cluster, "task": {"type": "worker", "index": index}})))
+            for index in range(2)]
+        for process in processes:
+            out, err = process.communicate(timeout=90)
+            self.assertEqual(process.returncode, 0, f"{out}\n{err}")
+            self.assertIn("input: a cache behind resize saves", out + err)
+        found = json.loads(report.read_text())
+        self.assert_close(found["loss_history"], plain["loss_history"], 1e-9)
+        self.assertEqual(found["samples"]["lost"] + found["samples"]["repeated"], 0)
 
     def start_tasks(self, environments, *words):
         """Starts a process for each environment; returns their reports' path and the processes."""

@@ -42,11 +42,6 @@ void check_launch(const TrainArguments& arguments, const Config& config,
                 fmt::format("--workers {} contradicts the launcher, which started {}",
                             *arguments.workers, identity.workers),
                 "leave --workers to the launcher");
-  if (launched && config.data.cache == "auto")
-    throw Error(ErrorCode::unsupported, "cli",
-                "data.cache is auto, and the workers are started by something else than trireme "
-                "train: all of a host need the same place",
-                "the settings that trireme bench input prints for this configuration");
   const bool in_cluster = membership::is_cluster(identity.launcher);
   if (elastic && launched && !in_cluster)
     throw Error(ErrorCode::invalid_argument, "cli",

@@ -277,9 +277,11 @@ int train(TrainArguments arguments) {
                      launched ? +[](const std::string&) { return false; } : ask_in_terminal);
     schedule_faults(faults, strategy.world_size,
                     check_model_and_data(config, strategy, elastic ? elastic->maximum : 0));
-    // Samples that cannot be loaded end the run here, before a folder is changed.
-    if (const int code = place_cache_by_worker(config, arguments.quiet); code != kExitOk)
-      return code;
+    // Samples that cannot be loaded end the run here, before a folder is changed. The workers of
+    // another launcher choose together, when they have met.
+    if (!launched)
+      if (const int code = place_cache_by_worker(config, arguments.quiet); code != kExitOk)
+        return code;
     // In an elastic job of a cluster this may be a lost task that joins the others again, which
     // use the folder. The worker that becomes rank 0 finds out whether another job does.
     if (elastic && launched)

@@ -184,10 +184,17 @@ std::string Pipeline::digest() const {
   return plan.digest();
 }
 
-Pipeline::Opened Pipeline::open(uint64_t seed) const {
+Pipeline::Opened Pipeline::open(uint64_t seed) const { return open_in_job(nullptr, seed); }
+
+Pipeline::Opened Pipeline::open(World& world, uint64_t seed) const {
+  return open_in_job(&world, seed);
+}
+
+Pipeline::Opened Pipeline::open_in_job(World* world, uint64_t seed) const {
   const auto kind = data::find_kind(values_.at("name"));
   Config config = config_of(settings(), *kind, seed);
-  if (const std::string line = place_cache(config); !line.empty()) log_info("{}", line);
+  if (const std::string line = place_cache_in_job(config, world); !line.empty())
+    log_info("{}", line);
   const data::Dataset data = kind->read(config.data);
   use_data_service(config);
   data::Sources sources = data::make_sources(kind->name, data);

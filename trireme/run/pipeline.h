@@ -15,6 +15,8 @@
 
 namespace trireme {
 
+class World;
+
 // Each function returns another pipeline and leaves this one as it is. No file is read before
 // open(). The stages, orders and keys are those of docs/input.md.
 //
@@ -77,10 +79,15 @@ class Pipeline {
   // Checks all settings, then reads the files' indexes. `seed` is that of order and random stages.
   // Throws Error naming the key or the file.
   Opened open(uint64_t seed = 0) const;
+  // The same in a job, whose workers need one choice if `cache` is auto. Then it is COLLECTIVE
+  // over them, connects them with one replica each, and worker 0 chooses for all
+  // (run/place_cache.h).
+  Opened open(World& world, uint64_t seed = 0) const;
 
  private:
   Pipeline() = default;
   Pipeline then_with(std::string_view stage, const std::string& value) const;
+  Opened open_in_job(World* world, uint64_t seed) const;
 
   std::map<std::string, std::string> values_;  // By the key without "data.".
 };

@@ -5,8 +5,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <trireme/base/deadline.h>
 #include <trireme/base/environment.h>
 #include <trireme/base/error.h>
+#include <trireme/base/error_parts.h>
 #include <trireme/data/kinds/mixture_options.h>
 #include <trireme/data/kinds/mixture_set.h>
 #include <trireme/data/kinds/mixture_stages.h>
@@ -16,12 +18,19 @@
 #include <trireme/data/service/addresses.h>
 #include <trireme/membership/identity.h>
 #include <trireme/run/dataset.h>
+#include <trireme/run/input_plan.h>
 #include <any>
+#include <atomic>
+#include <exception>
 #include <optional>
+#include <utility>
 #include <vector>
 
 namespace trireme {
 namespace {
+
+// Worker 0 loads a few samples; files on a slow server are fetched for them.
+constexpr Milliseconds kPatienceForChoice{600'000};
 
 int64_t records_of(const data::SharedReader& reader, const data::SamplePlan& plan) {
   return plan.subset.empty() ? reader->size() : plan.subset.size();
@@ -89,6 +98,39 @@ CacheChoice choose_for_sources(const data::DataOptions& options, const data::Mix
   return choice;
 }
 
+// Leaves another input than that of worker 0 as it is, so that the comparison of configurations
+// names the difference.
+void apply_to_equal_input(const CacheChoice& choice, Config& config) {
+  Config placed = config;
+  apply(choice, placed);
+  if (input_plan_of(placed).digest() == input_plan_of(config).digest()) config = std::move(placed);
+}
+
+// The failure of worker 0, for the other workers.
+std::string text_of_failure(const std::exception& failure) {
+  const auto* const error = dynamic_cast<const Error*>(&failure);
+  const auto [what, remedy] = parts_of(failure);
+  return Json{{"code", static_cast<int>(error ? error->code() : ErrorCode::internal)},
+              {"what", what},
+              {"remedy", remedy}}
+      .dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
+}
+
+Error failure_in(const Json& told) {
+  return {static_cast<ErrorCode>(told.at("code").get<int>()), "data",
+          fmt::format("data.cache is auto, and worker 0 cannot choose: {}",
+                      told.at("what").get<std::string>()),
+          told.at("remedy").get<std::string>()};
+}
+
+// COLLECTIVE. After a failure no worker ends before all have heard of it.
+void let_all_hear(World& world, const std::string& key) {
+  try {
+    world.agree(key, {{"place", "none"}});
+  } catch (const Error&) {  // Another worker was lost meanwhile.
+  }
+}
+
 }  // namespace
 
 CacheChoice choose_cache(const Config& config) {
@@ -112,15 +154,50 @@ CacheChoice choose_cache(const Config& config) {
 
 std::string place_cache(Config& config) {
   if (!wants_cache_choice(config)) return "";
-  if (membership::resolve_identity(Environment::of_process()).launcher !=
-      membership::Launcher::alone)
-    throw Error(ErrorCode::unsupported, "data",
-                "data.cache is auto, and this process is one of several that something else than "
-                "trireme train has started: all of a host need the same place",
-                "the settings that trireme bench input prints for this configuration");
   const CacheChoice choice = choose_cache(config);
   apply(choice, config);
   return choice.line;
+}
+
+std::string place_cache_in_job(Config& config, World* world, int replicas) {
+  if (!wants_cache_choice(config)) return "";
+  if (!world) {
+    if (membership::resolve_identity(Environment::of_process()).launcher !=
+        membership::Launcher::alone)
+      throw Error(ErrorCode::unsupported, "data",
+                  "data.cache is auto, and this process is one of several that something else "
+                  "than trireme train has started: they need one choice",
+                  "the job's World for training_of() or Pipeline::open(), or the settings that "
+                  "trireme bench input prints for this configuration");
+    return place_cache(config);
+  }
+  if (!world->identity().is_worker() || world->is_elastic() || world->workers() == 1)
+    return place_cache(config);
+  world->set_phase(Phase::connecting);
+  world->connect(replicas);
+  static std::atomic<int> choices{0};  // The same number on all workers, as they all come here.
+  const std::string key = fmt::format("place of the cache, choice {}", ++choices);
+  std::exception_ptr failure;
+  std::string told;
+  if (world->worker() == 0) {
+    try {
+      told = to_json(choose_cache(config)).dump();
+    } catch (const std::exception& error) {
+      failure = std::current_exception();
+      told = text_of_failure(error);
+    }
+    world->set_value(key, told);
+  } else {
+    told = world->get_value(key, Deadline::after(kPatienceForChoice));
+  }
+  const Json json = Json::parse(told);
+  if (const auto choice = cache_choice_from(json)) {
+    apply_to_equal_input(*choice, config);
+    return world->worker() == 0 ? choice->line : "";
+  }
+  let_all_hear(*world, key);
+  if (failure) std::rethrow_exception(failure);
+  throw failure_in(json);
 }
 
 }  // namespace trireme

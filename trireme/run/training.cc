@@ -108,6 +108,44 @@ models::InputSpec add_data_and_model(Training& training, const Config& config) {
   return data.input;
 }
 
+// `world` may be null.
+Training make_training(const Config& given, World* world) {
+  check(given);
+  Config config = given;
+  const int replicas = world && !world->is_elastic()
+                           ? check_with_workers(config, world->workers()).replicas_per_worker
+                           : 1;
+  if (const std::string line = place_cache_in_job(config, world, replicas); !line.empty())
+    log_info("{}", line);
+  Training training{.options = config.trainer};
+  TrainerOptions& options = training.options;
+  options.input_bytes = config.data.memory_bytes;
+  if (const int caches = data::caches_in_memory(config.data); caches > 0) {
+    options.caches = caches;
+    options.cache_bytes = data::most_in_memory(config.data);
+  }
+  if (!config.record.dir.empty()) options.checkpoint.dir = checkpoint_dir(config);
+  if (!options.checkpoint.dir.empty())
+    options.inject.marks = marks_dir(options.checkpoint.dir).string();
+  options.config = keys_to_agree(config);
+  options.config[kInputPlan] = input_plan_of(config).to_json();
+  const models::InputSpec input = add_data_and_model(training, config);
+  options.config["input"] =
+      fmt::format("{} of {} classes", fmt::join(input.shape, "x"), input.classes);
+  if (input.categories > 0)
+    options.config["input"] =
+        fmt::format("{} and {} categories of {} classes", fmt::join(input.shape, "x"),
+                    input.categories, input.classes);
+  training.job.name = fmt::format("{} on {}", config.model.name, config.data.name);
+  training.job.optimizer = make_optimizer(config.optimizer);
+  training.job.loss = find_loss(config.loss);
+  const std::vector<std::string> wanted = split_names(config.metrics);
+  for (Metric& metric : registered_metrics())
+    if (std::ranges::find(wanted, metric.name) != wanted.end())
+      training.job.metrics.push_back(std::move(metric));
+  return training;
+}
+
 }  // namespace
 
 void register_data(const std::string& name, DataMaker maker) {
@@ -160,37 +198,7 @@ OptimizerFactory make_optimizer(const OptimizerOptions& o) {
               "sgd, adam, adamw, rmsprop, adagrad, lars or lamb");
 }
 
-Training training_of(const Config& given) {
-  check(given);
-  Config config = given;
-  if (const std::string line = place_cache(config); !line.empty()) log_info("{}", line);
-  Training training{.options = config.trainer};
-  TrainerOptions& options = training.options;
-  options.input_bytes = config.data.memory_bytes;
-  if (const int caches = data::caches_in_memory(config.data); caches > 0) {
-    options.caches = caches;
-    options.cache_bytes = data::most_in_memory(config.data);
-  }
-  if (!config.record.dir.empty()) options.checkpoint.dir = checkpoint_dir(config);
-  if (!options.checkpoint.dir.empty())
-    options.inject.marks = marks_dir(options.checkpoint.dir).string();
-  options.config = keys_to_agree(config);
-  options.config[kInputPlan] = input_plan_of(config).to_json();
-  const models::InputSpec input = add_data_and_model(training, config);
-  options.config["input"] =
-      fmt::format("{} of {} classes", fmt::join(input.shape, "x"), input.classes);
-  if (input.categories > 0)
-    options.config["input"] =
-        fmt::format("{} and {} categories of {} classes", fmt::join(input.shape, "x"),
-                    input.categories, input.classes);
-  training.job.name = fmt::format("{} on {}", config.model.name, config.data.name);
-  training.job.optimizer = make_optimizer(config.optimizer);
-  training.job.loss = find_loss(config.loss);
-  const std::vector<std::string> wanted = split_names(config.metrics);
-  for (Metric& metric : registered_metrics())
-    if (std::ranges::find(wanted, metric.name) != wanted.end())
-      training.job.metrics.push_back(std::move(metric));
-  return training;
-}
+Training training_of(const Config& given) { return make_training(given, nullptr); }
+Training training_of(const Config& given, World& world) { return make_training(given, &world); }
 
 }  // namespace trireme

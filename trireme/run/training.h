@@ -39,8 +39,12 @@ using DataMaker = std::function<OwnData(const data::DataOptions&)>;
 void register_data(const std::string& name, DataMaker maker);
 
 // Checks the configuration, reads the data, and makes the factories of model and optimizer. Throws
-// Error naming the file or the key.
+// Error naming the file or the key, and Error(unsupported) if data.cache is auto in a process that
+// a launcher has started.
 Training training_of(const Config& config);
+// The same in a job, whose workers need one choice if data.cache is auto. Then it is COLLECTIVE
+// over them, connects them, and worker 0 chooses for all (run/place_cache.h).
+Training training_of(const Config& config, World& world);
 
 // The optimizer that the options name. Throws Error(invalid_argument) if there is none of the
 // name.

@@ -99,7 +99,7 @@ int train(const WorkerTrainArguments& arguments) {
   const Config config = load_config(arguments.source);
   World world = World::join(world_options_of(config));
   check_with_workers(config, world.workers());
-  Training training = training_of(config);
+  Training training = training_of(config, world);
   TrainerOptions& options = training.options;
   if (!world.identity().is_worker()) return serve(world, config, training);
   if (const char* started = std::getenv("TRIREME_STARTED"))
