@@ -162,6 +162,50 @@ TEST(Cifar, ReadsBothKindsAsViews) {
   EXPECT_EQ(numbers_of<int64_t>(read_record(*fine, 0).at("fine")).at(0), 99);
 }
 
+TEST(Cifar, ReadsPackedFiles) {
+  const Folder folder, plain;
+  const std::string first = cifar_record("\x03", 1) + cifar_record("\x09", 2);
+  plain.write("data_batch_1.bin", first);
+  plain.write("data_batch_2.bin", cifar_record("\x04", 3));
+  folder.write("data_batch_1.bin.gz", gzipped(first));
+  folder.write("data_batch_2.bin.gz", gzipped(cifar_record("\x04", 3)));
+  folder.write("test_batch.bin.zst", zstd_packed(cifar_record("\x01", 4)));
+  OpenOptions options;
+  options.format = "cifar";
+  options.path = folder.path();
+  const auto expected = open_path(plain.path(), "cifar");
+  const auto expect_same = [&] {
+    const auto reader = open_records(options);
+    ASSERT_EQ(reader->size(), 3);
+    for (int64_t i = 0; i < 3; ++i) {
+      EXPECT_EQ(text_of(*reader, i, "image"), text_of(*expected, i, "image"));
+      EXPECT_EQ(label_of(*reader, i), label_of(*expected, i));
+    }
+  };
+  expect_same();
+  // Some are unpacked already, and their twins are there too.
+  folder.write("data_batch_1.bin", first);
+  expect_same();
+  fs::remove(folder.path("data_batch_1.bin.gz"));
+  expect_same();
+  folder.write("data_batch_1.bin.gz", gzipped(first));
+  fs::remove(folder.path("data_batch_1.bin"));
+  options.part = "test";
+  EXPECT_EQ(label_of(*open_records(options), 0), 1);
+  options.part = "train";
+  options.memory_bytes = 1 << 16;
+  folder.write("data_batch_2.bin.gz", gzipped(std::string(1 << 16, '\0')));
+  const std::string message =
+      message_of(ErrorCode::invalid_argument, [&] { open_records(options); });
+  EXPECT_NE(message.find("data_batch_2.bin.gz"), std::string::npos) << message;
+  EXPECT_NE(message.find("it unpacks to more than 65.5 KB together with the 6.1 KB of the files"),
+            std::string::npos)
+      << message;
+  folder.write("data_batch_2.bin.gz", gzipped(first).substr(0, 60));
+  EXPECT_NE(message_of(ErrorCode::corrupt, [&] { open_records(options); }).find("cut"),
+            std::string::npos);
+}
+
 TEST(Cifar, ReadsTheFilesOfAServer) {
   const Folder folder;
   const GoneServer server;

@@ -52,6 +52,21 @@ TEST(Npy, ReadsAFolderOfFilesAsFields) {
   EXPECT_EQ(reader->fields()[0].shape, std::vector<int64_t>{2});
 }
 
+TEST(Npy, ReadsPackedFiles) {
+  const Folder folder;
+  folder.write("x.npy.gz", gzipped(x_file()));
+  folder.write("y.npy.zst", zstd_packed(y_file()));
+  expect_three_records(*open_path(folder.path()));
+  expect_three_records(*open_path(folder.path("*.npy.*"), "npy"));
+  folder.write("x.npy", x_file());  // The packed twin does not count.
+  expect_three_records(*open_path(folder.path()));
+  std::filesystem::create_directory(folder.path("more"));
+  folder.write("more/x.npy", x_file());
+  const std::string message = message_of(
+      ErrorCode::invalid_argument, [&] { open_path(folder.path("{x,y,more/x}.npy*"), "npy"); });
+  EXPECT_NE(message.find("x.npy have an array 'x'"), std::string::npos) << message;
+}
+
 TEST(Npy, ReadsStoredAndDeflatedMembersOfNpz) {
   const Folder folder;
   for (const bool is_zip64 : {false, true})

@@ -107,6 +107,44 @@ TEST(Tokens, ReadsDocumentsAndBlocksOfMegatron) {
   EXPECT_EQ(tokens_of<uint16_t>(*blocks, 1), (std::vector<uint16_t>{4, 5, 6, 7, 8}));
 }
 
+TEST(Tokens, ReadsPackedFiles) {
+  const Folder folder;
+  const std::string llmc = llmc_file(20240520, 10, tokens_from<uint16_t>(0, 10));
+  const auto blocks = open_records(tokens(folder.write("a/a.bin.gz", gzipped(llmc)), 3));
+  ASSERT_EQ(blocks->size(), 3);
+  EXPECT_EQ(tokens_of<uint16_t>(*blocks, 2), (std::vector<uint16_t>{6, 7, 8, 9}));
+  folder.write("a/b.bin.zst", zstd_packed(llmc));
+  folder.write("a/c.bin", llmc);
+  EXPECT_EQ(open_records(tokens(folder.path("a"), 3))->size(), 9);
+  folder.write("a/b.bin", llmc);  // As gunzip -k leaves them.
+  EXPECT_EQ(open_records(tokens(folder.path("a"), 3))->size(), 9);
+  folder.write("m/x.bin.zst", zstd_packed(tokens_from<uint16_t>(0, 9)));
+  folder.write("m/x.idx.gz", gzipped(Megatron().index()));
+  for (const char* const name : {"m", "m/x", "m/x.bin.zst", "m/x.idx.gz"}) {
+    const auto documents = open_records(tokens(folder.path(name), 0));
+    ASSERT_EQ(documents->size(), 2) << name;
+    EXPECT_EQ(tokens_of<uint16_t>(*documents, 1), (std::vector<uint16_t>{5, 6, 7, 8}));
+  }
+  // All unpacked files together have the memory of one.
+  OpenOptions small = tokens(folder.path("s"), 3);
+  small.memory_bytes = 1 << 16;
+  folder.write("s/x.bin.gz", gzipped(tokens_from<uint16_t>(0, 9) + std::string(60'000, '\0')));
+  Megatron megatron;
+  megatron.lengths.back() += 30'000;
+  megatron.documents.resize(1000, 3);
+  folder.write("s/x.idx.gz", gzipped(megatron.index()));
+  EXPECT_NE(message_of(ErrorCode::invalid_argument, [&] { open_records(small); })
+                .find("it unpacks to more than 65.5 KB together with the 60.0 KB of the files"),
+            std::string::npos);
+  // Only the name tells whether tokens alone are packed.
+  const std::string packed = gzipped(tokens_from<uint16_t>(0, 9));
+  OpenOptions options = tokens(folder.write("alone.bin", packed), 1);
+  options.dtype = "uint8";
+  EXPECT_EQ(open_records(options)->size(), std::ssize(packed) - 1);
+  options.path = folder.write("alone.bin.gz", packed);
+  EXPECT_EQ(open_records(options)->size(), 17);
+}
+
 TEST(Tokens, ChecksMegatronsIndexAsAWhole) {
   const Folder folder;
   folder.write("x.bin", tokens_from<uint16_t>(0, 9));

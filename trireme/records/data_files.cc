@@ -6,9 +6,12 @@
 #include <trireme/base/error.h>
 #include <trireme/base/files.h>
 #include <trireme/records/remote/address.h>
+#include <trireme/records/unpack.h>
 #include <algorithm>
 #include <charconv>
+#include <functional>
 #include <optional>
+#include <set>
 
 namespace trireme::records {
 namespace fs = std::filesystem;
@@ -207,6 +210,15 @@ DataFiles find_files(const std::string& path, std::span<const std::string_view> 
                        : fmt::format("has no file that ends in {}", fmt::join(ends, ", ")),
                    "another folder, or the path of the file");
   std::ranges::sort(files.names);
+  return files;
+}
+
+DataFiles without_packed_twins(DataFiles files) {
+  if (files.remote) return files;  // Each was named.
+  std::set<std::string, std::less<>> known;
+  std::erase_if(files.names, [&known](const std::string& name) {  // "x" stands in front of "x.gz".
+    return !known.emplace(unpacked_name(name)).second;
+  });
   return files;
 }
 

@@ -34,6 +34,9 @@ struct DataFiles {
 // ("pipe:") and addresses, because only files are read.
 DataFiles find_files(const std::string& path, std::span<const std::string_view> ends = {});
 
+// The same files without packed ones whose unpacked twin is there too, as `gunzip -k` leaves them.
+DataFiles without_packed_twins(DataFiles files);
+
 // The files of one address, or of a pattern with {0000..0127} or {train,test}, which has no *. No
 // server is asked. Throws Error(invalid_argument) naming what is wrong.
 DataFiles find_remote_files(const std::string& address, const DownloadOptions& options);

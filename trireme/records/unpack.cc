@@ -41,10 +41,16 @@ class PackedInput {
 };
 
 void check_growth(uint64_t packed, uint64_t unpacked, const UnpackLimits& limits) {
-  if (unpacked > static_cast<uint64_t>(limits.memory_bytes))
-    throw Damage(fmt::format("it unpacks to more than {}, {}", format_bytes(limits.memory_bytes),
-                             limits.memory_means),
-                 limits.remedy_of_memory + ", or smaller files", ErrorCode::invalid_argument);
+  const auto taken = static_cast<uint64_t>(limits.taken_bytes);
+  if (unpacked + taken > static_cast<uint64_t>(limits.memory_bytes))
+    throw Damage(
+        fmt::format("it unpacks to more than {}{}, {}", format_bytes(limits.memory_bytes),
+                    taken == 0 ? std::string()
+                               : fmt::format(" together with the {} of the files before it",
+                                             format_bytes(limits.taken_bytes)),
+                    limits.memory_means),
+        limits.remedy_of_memory + (taken == 0 ? ", or smaller files" : ", or the files unpacked"),
+        ErrorCode::invalid_argument);
   if (limits.exceeds_ratio(packed, unpacked))
     throw Damage(fmt::format("{} compressed bytes become {} and more, over {} times as many",
                              packed, unpacked, limits.max_ratio),
@@ -185,6 +191,12 @@ void Block::shrink() {
   std::memcpy(smaller, memory_, size_);
   ::munmap(memory_, capacity_);
   memory_ = smaller, capacity_ = size_, has_pages_ = false;
+}
+
+std::string_view unpacked_name(std::string_view name) {
+  for (const std::string_view end : kPackedEnds)
+    if (!end.empty() && name.ends_with(end)) return name.substr(0, name.size() - end.size());
+  return name;
 }
 
 Packing packing_of(const DataFile& file) {

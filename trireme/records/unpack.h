@@ -6,10 +6,15 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 namespace trireme::records {
 
 enum class Packing { none, gzip, zstd };
+// The ends of names of files that are not packed, or packed by gzip or zstd.
+inline constexpr std::string_view kPackedEnds[] = {"", ".gz", ".zst"};
+// The name without such an end.
+std::string_view unpacked_name(std::string_view name);
 
 struct UnpackLimits {
   int64_t memory_bytes = int64_t{1} << 30;
@@ -21,6 +26,8 @@ struct UnpackLimits {
   // The remedy for too little of memory_bytes, and what that is.
   std::string remedy_of_memory = "a larger memory_bytes";
   std::string memory_means = "the memory for a block";
+  // The part of memory_bytes that other unpacked files have, which stay in memory with this one.
+  int64_t taken_bytes = 0;
 
   // The limits for a file whose content is in memory as a whole: the ratio, and the memory that is
   // free now.

@@ -155,23 +155,30 @@ DataFiles files_of_cifar(const OpenOptions& options) {
                 fmt::format("the part of CIFAR is '{}'", part), "train or test");
   if (is_address(options.path) || !fs::is_directory(options.path)) return files_of(options);
   const fs::path folder = options.path;
-  for (const char* const name : {part == "train" ? "data_batch_*.bin" : "test_batch.bin",
+  for (const std::string name : {part == "train" ? "data_batch_*.bin" : "test_batch.bin",
                                  part == "train" ? "train.bin" : "test.bin"}) {
-    try {
-      return find_files(folder / name);
-    } catch (const Error& error) {
-      if (error.code() != ErrorCode::not_found) throw;
+    DataFiles found{.base = folder, .names = {}, .given = options.path};
+    for (const std::string_view end : kPackedEnds) {
+      try {
+        for (std::string& each : find_files((folder / name).string().append(end)).names)
+          found.names.push_back(std::move(each));
+      } catch (const Error& error) {
+        if (error.code() != ErrorCode::not_found) throw;
+      }
     }
+    std::ranges::sort(found.names);
+    if (!found.names.empty()) return found;
   }
   throw Error(ErrorCode::not_found, "data",
               fmt::format("'{}' has no files of CIFAR for the part {}", options.path, part),
-              "the folder with data_batch_1.bin or train.bin");
+              "the folder with data_batch_1.bin or train.bin, plain, .gz or .zst");
 }
 
 }  // namespace
 
 SharedReader open_cifar(const OpenOptions& options) {
-  return std::make_shared<CifarReader>(map_files(files_of_cifar(options)));
+  return std::make_shared<CifarReader>(
+      map_files(files_of_cifar(options), options.unpack_limits()));
 }
 
 }  // namespace trireme::records

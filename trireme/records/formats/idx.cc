@@ -19,11 +19,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// One of the two files, mapped or unpacked.
+// One of the two files.
 struct IdxFile {
   std::string path;
-  std::unique_ptr<MappedFile> map;  // Null if the file was packed.
-  std::shared_ptr<const Block> unpacked;
+  std::unique_ptr<MappedFile> map;
   int64_t mtime_ns = 0;
   bool is_remote = false;
   IdxHeader header;
@@ -32,7 +31,7 @@ struct IdxFile {
   // Throws Damage that names the file.
   void check() const {
     try {
-      if (map) map->check();
+      map->check();
     } catch (Damage& damage) {
       damage.what = fmt::format("{}: {}", path, damage.what);
       throw;
@@ -75,18 +74,13 @@ IdxFile open_idx_file(const fs::path& path, IdxKind kind, const OpenOptions& opt
   IdxFile opened;
   opened.path = shown_path(path.string());
   opened.is_remote = is_address(path.string());
-  const std::span<const std::byte> bytes =
-      with_place([&] { return opened.path; },
-                 [&] {
-                   DataFile file = files.open(path, kind);
-                   opened.mtime_ns = file.mtime_ns();
-                   if (const Packing packing = packing_of(file); packing != Packing::none) {
-                     opened.unpacked = unpack(file, packing, options.unpack_limits());
-                     return opened.unpacked->bytes();
-                   }
-                   opened.map = std::make_unique<MappedFile>(std::move(file));
-                   return opened.map->bytes();
-                 });
+  with_place([&] { return opened.path; },
+             [&] {
+               opened.map =
+                   std::make_unique<MappedFile>(files.open(path, kind), options.unpack_limits());
+             });
+  opened.mtime_ns = opened.map->file().mtime_ns();
+  const std::span<const std::byte> bytes = opened.map->bytes();
   opened.header = parse_idx_header(bytes, kind, opened.path);
   opened.values = bytes.subspan(opened.header.bytes);
   return opened;
@@ -170,10 +164,7 @@ class IdxReader : public Reader {
       labels.clear();
     }
     for (const IdxFile* const file : {&images_, &labels_})
-      with_place([&] { return file->path; },
-                 [&] {
-                   if (file->map) file->map->check();
-                 });
+      with_place([&] { return file->path; }, [&] { file->map->check(); });
     return digest.text();
   }
 

@@ -25,19 +25,22 @@ inline DataFile open_to_stay(const DataFiles& files, size_t file) {
   return files.remote ? files.remote->open_to_stay(file) : files.open(file);
 }
 
-// Throws Error naming the file that cannot be opened.
-inline MappedFiles map_files(DataFiles files) {
-  MappedFiles mapped{.files = std::move(files), .maps = {}, .identities = {}};
+// Files that are packed by gzip or zstd are unpacked into memory, together as one block. Throws
+// Error naming the file that cannot be opened.
+inline MappedFiles map_files(DataFiles files, UnpackLimits limits) {
+  MappedFiles mapped{
+      .files = without_packed_twins(std::move(files)), .maps = {}, .identities = {}};
   // No index knows which version is the right one.
   if (mapped.files.remote) mapped.files.remote->ask_for_changes();
   for (size_t file = 0; file < mapped.files.names.size(); ++file)
-    with_place(
-        [&] { return mapped.path(file); },
-        [&] {
-          mapped.maps.push_back(std::make_unique<MappedFile>(open_to_stay(mapped.files, file)));
-          mapped.identities.push_back(mapped.maps.back()->file().identity());
-          mapped.identities.back().name = mapped.files.names[file];
-        });
+    with_place([&] { return mapped.path(file); },
+               [&] {
+                 mapped.maps.push_back(
+                     std::make_unique<MappedFile>(open_to_stay(mapped.files, file), limits));
+                 limits.taken_bytes += mapped.maps.back()->unpacked_bytes();
+                 mapped.identities.push_back(mapped.maps.back()->file().identity());
+                 mapped.identities.back().name = mapped.files.names[file];
+               });
   return mapped;
 }
 

@@ -112,7 +112,7 @@ class NpyReader : public Reader {
 
  private:
   void add_file(size_t file, const OpenOptions& options) {
-    const fs::path name = files_.files.names[file];
+    const fs::path name = unpacked_name(files_.files.names[file]);
     const auto bytes = files_.maps[file]->bytes();
     if (name.extension() != ".npz") {
       arrays_.push_back(array_of(name.stem(), file, bytes));
@@ -122,6 +122,7 @@ class NpyReader : public Reader {
       throw Damage("there are other files beside it, but a .npz file has all arrays",
                    "the path of one .npz file", ErrorCode::invalid_argument);
     UnpackLimits limits = options.unpack_limits();
+    limits.memory_bytes -= files_.maps[file]->unpacked_bytes();
     for (const ZipMember& member : members_of_zip(bytes)) {
       const fs::path inner = member.name;
       if (inner.extension() != ".npy")
@@ -145,6 +146,12 @@ class NpyReader : public Reader {
                   fmt::format("'{}' has no array", shown_path(options.path)), "another file");
     for (const NpyArray& array : arrays_) {
       const NpyArray& first = arrays_.front();
+      const auto same = std::ranges::find(arrays_, array.name, &NpyArray::name);
+      if (&*same != &array)
+        throw Error(ErrorCode::invalid_argument, "data",
+                    fmt::format("both {} and {} have an array '{}'", files_.path(same->file),
+                                files_.path(array.file), array.name),
+                    "one of them, or another name");
       if (array.records != first.records)
         throw Error(ErrorCode::invalid_argument, "data",
                     fmt::format("{}: the array '{}' has {} records, but '{}' has {}",
@@ -193,8 +200,8 @@ class NpyReader : public Reader {
 }  // namespace
 
 SharedReader open_npy(const OpenOptions& options) {
-  return std::make_shared<NpyReader>(map_files(files_of(options, find_format("npy").ends)),
-                                     options);
+  return std::make_shared<NpyReader>(
+      map_files(files_of(options, find_format("npy").ends), options.unpack_limits()), options);
 }
 
 }  // namespace trireme::records

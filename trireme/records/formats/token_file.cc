@@ -123,6 +123,12 @@ void read_raw(TokenFile& file, const std::string& dtype) {
 
 }  // namespace
 
+std::string existing_name_of(const fs::path& path) {
+  for (const std::string_view end : kPackedEnds)
+    if (std::string name = path.string().append(end); path_exists(name)) return name;
+  return {};
+}
+
 void TokenFile::check() const {
   tokens->check();
   if (index) index->check();
@@ -135,31 +141,39 @@ uint64_t TokenFile::document_begin(uint64_t document) const {
   return number_in_map<uint64_t>(index->bytes(), pointers_at + first * sizeof(int64_t));
 }
 
-TokenFile open_token_file(const fs::path& path, const TokenType& type) {
-  fs::path index = path, tokens = path;
-  if (path.extension() == ".idx" || path.extension() == ".bin") {
-    index.replace_extension(".idx");
-    tokens.replace_extension(".bin");
-    if (path.extension() == ".bin" && !path_exists(index)) index.clear();
-  } else {
-    index.clear();
+TokenFile open_token_file(const fs::path& path, const TokenType& type,
+                          const UnpackLimits& limits) {
+  const fs::path name = unpacked_name(path.native());
+  std::string tokens = path, index;
+  if (name.extension() == ".bin") {
+    index = existing_name_of(fs::path(name).replace_extension(".idx"));
+  } else if (name.extension() == ".idx") {
+    index = path;
+    const fs::path plain = fs::path(name).replace_extension(".bin");
+    tokens = existing_name_of(plain);
+    if (tokens.empty()) tokens = plain;
   }
   return open_token_file(
-      tokens.string(), index.string(), [](const std::string& name) { return DataFile(name); },
-      type);
+      tokens, index, [](const std::string& each) { return DataFile(each); }, type, limits);
 }
 
 TokenFile open_token_file(const std::string& tokens, const std::string& index,
                           const std::function<DataFile(const std::string&)>& open,
-                          const TokenType& type) {
+                          const TokenType& type, const UnpackLimits& limits) {
   TokenFile file;
   file.path = tokens;
   with_place([&] { return file.path; },
-             [&] { file.tokens = std::make_unique<MappedFile>(open(tokens)); });
+             [&] {
+               const bool may_be_packed = unpacked_name(tokens) != tokens;
+               file.tokens = may_be_packed ? std::make_unique<MappedFile>(open(tokens), limits)
+                                           : std::make_unique<MappedFile>(open(tokens));
+             });
   if (!index.empty()) {
     with_place([&] { return index; },
                [&] {
-                 file.index = std::make_unique<MappedFile>(open(index));
+                 UnpackLimits of_index = limits;
+                 of_index.taken_bytes += file.tokens->unpacked_bytes();
+                 file.index = std::make_unique<MappedFile>(open(index), of_index);
                  read_megatron(file);
                });
   } else {

@@ -24,6 +24,10 @@ struct TokenFile {
 
   // Throws Damage if one of the files became shorter.
   void check() const;
+  // The memory of its own that it takes.
+  int64_t unpacked_bytes() const {
+    return tokens->unpacked_bytes() + (index ? index->unpacked_bytes() : 0);
+  }
   // The first byte of a document's tokens, or the byte behind the last token.
   uint64_t document_begin(uint64_t document) const;
 };
@@ -34,12 +38,17 @@ struct TokenType {
   std::string name;   // That of the option, for messages.
 };
 
-// Throws Error naming the file.
-TokenFile open_token_file(const std::filesystem::path& path, const TokenType& type);
+// Either file may be packed by gzip or zstd: the tokens if their name ends in .gz or .zst, because
+// tokens alone may begin as packed bytes do. Throws Error naming the file.
+TokenFile open_token_file(const std::filesystem::path& path, const TokenType& type,
+                          const UnpackLimits& limits);
 // The same for files that `open` opens by their names. Without Megatron's index, `index` is empty.
 TokenFile open_token_file(const std::string& tokens, const std::string& index,
                           const std::function<DataFile(const std::string&)>& open,
-                          const TokenType& type);
+                          const TokenType& type, const UnpackLimits& limits);
+
+// The file of this name that is there, or that of its packed form; empty if there is none.
+std::string existing_name_of(const std::filesystem::path& path);
 
 // The token as a number.
 int64_t token_at(const TokenFile& file, uint64_t index);

@@ -188,27 +188,42 @@ std::vector<FileIdentity> identities_of_tokens(const std::vector<TokenFile>& fil
   return all;
 }
 
+// It would be taken for tokens: on a server nothing tells which files belong together.
+void refuse_packed_index(const std::string& address) {
+  if (!address.ends_with(".idx") && unpacked_name(address).ends_with(".idx"))
+    throw Error(
+        ErrorCode::unsupported, "data",
+        fmt::format("{}: an index of Megatron's on a server must not be packed", address),
+        "the .idx file unpacked; the .bin file may be packed where the data is in a folder");
+}
+
 // On a server, the index of a file follows its tokens.
-std::vector<TokenFile> open_remote_token_files(const DataFiles& files, const TokenType& type) {
+std::vector<TokenFile> open_remote_token_files(const DataFiles& files, const TokenType& type,
+                                               UnpackLimits limits) {
   std::vector<TokenFile> opened;
   files.remote->ask_for_changes();
   for (size_t i = 0; i < files.names.size(); ++i) {
+    refuse_packed_index(files.path_of(i).string());
     const bool has_index = i + 1 < files.names.size() && files.names[i + 1].ends_with(".idx");
     const std::string tokens = files.path_of(i).string();
     opened.push_back(open_token_file(
         tokens, has_index ? files.path_of(i + 1).string() : std::string(),
         [&](const std::string& name) { return open_to_stay(files, name == tokens ? i : i + 1); },
-        type));
+        type, limits));
+    limits.taken_bytes += opened.back().unpacked_bytes();
     i += has_index ? 1 : 0;
   }
   return opened;
 }
 
-std::vector<TokenFile> open_token_files(const DataFiles& files, const TokenType& type) {
+std::vector<TokenFile> open_token_files(const DataFiles& files, const TokenType& type,
+                                        UnpackLimits limits) {
   std::vector<TokenFile> opened;
-  if (files.remote) opened = open_remote_token_files(files, type);
-  for (size_t i = 0; i < files.names.size() && !files.remote; ++i)
-    opened.push_back(open_token_file(files.path_of(i), type));
+  if (files.remote) opened = open_remote_token_files(files, type, limits);
+  for (size_t i = 0; i < files.names.size() && !files.remote; ++i) {
+    opened.push_back(open_token_file(files.path_of(i), type, limits));
+    limits.taken_bytes += opened.back().unpacked_bytes();
+  }
   for (size_t i = 0; i < opened.size(); ++i) {
     if (opened[i].dtype != opened[0].dtype)
       throw Error(ErrorCode::invalid_argument, "data",
@@ -242,10 +257,12 @@ DataFiles remote_files_of_tokens(const OpenOptions& options) {
 // A prefix of Megatron's means the files PREFIX.bin and PREFIX.idx.
 DataFiles files_of_tokens(const OpenOptions& options) {
   if (is_address(options.path)) return remote_files_of_tokens(options);
-  if (!path_exists(options.path) && path_exists(options.path + ".idx"))
-    return find_files(options.path + ".bin");
-  static constexpr std::string_view kEnd[] = {".bin"};
-  return find_files(options.path, kEnd);
+  if (!path_exists(options.path) && !existing_name_of(options.path + ".idx").empty()) {
+    const std::string tokens = existing_name_of(options.path + ".bin");
+    return find_files(tokens.empty() ? options.path + ".bin" : tokens);
+  }
+  static constexpr std::string_view kEnds[] = {".bin", ".bin.gz", ".bin.zst"};
+  return find_files(options.path, kEnds);
 }
 
 }  // namespace
@@ -262,8 +279,9 @@ SharedReader open_tokens(const OpenOptions& options) {
         ErrorCode::invalid_argument, "data",
         fmt::format("there are blocks of {} tokens and a separator of documents", options.block),
         "one of them");
-  DataFiles names = files_of_tokens(options);
-  std::vector<TokenFile> files = open_token_files(names, {dtype, options.name_of("dtype")});
+  const DataFiles names = without_packed_twins(files_of_tokens(options));
+  std::vector<TokenFile> files =
+      open_token_files(names, {dtype, options.name_of("dtype")}, options.unpack_limits());
   if (!dtype.empty() && dtype != plan::to_string(files[0].dtype))
     throw Error(ErrorCode::invalid_argument, "data",
                 fmt::format("the type of the tokens is given as {}, but {} has {}", dtype,
