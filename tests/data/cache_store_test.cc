@@ -256,6 +256,39 @@ TEST(CacheStore, AFileThatWasCutIsMadeAnew) {
   EXPECT_FALSE(holds(*CacheStore::on_disk(folder.path(), "two", 10, kMegabyte, kMegabyte), 0));
 }
 
+// The file is cut between the look-up and the use of a sample.
+TEST(CacheStore, AFileThatIsCutWhileASampleIsReadIsNotWhole) {
+  const Folder folder;
+  const auto store = CacheStore::on_disk(folder.path(), "one", 10, kMegabyte, kMegabyte);
+  const Made large(3, 200);
+  store->add(3, kStamp, large.sample);
+  CachedSample found;
+  ASSERT_TRUE(store->find(3, kStamp, found));
+  EXPECT_TRUE(store->is_whole());
+  std::filesystem::resize_file(folder.path() / "one.cache", 8192);
+  EXPECT_EQ(found.pixels.back(), std::byte{0});  // No SIGBUS.
+  std::filesystem::resize_file(folder.path() / "one.cache", 2 * kMegabyte);
+  EXPECT_FALSE(store->is_whole());
+  EXPECT_FALSE(store->find(3, kStamp, found));
+  store->add(4, kStamp, large.sample);
+  EXPECT_FALSE(store->find(4, kStamp, found));
+  EXPECT_EQ(store->bytes() + store->limit() + store->stored(), 0);
+}
+
+// It was cut behind its table, so a later job must not take its samples for there.
+TEST(CacheStore, AFileThatWasCutInItsSamplesIsMadeAnew) {
+  const Folder folder;
+  {
+    const auto store = CacheStore::on_disk(folder.path(), "one", 10, kMegabyte, kMegabyte);
+    for (int64_t i = 0; i < 10; ++i) store->add(i, kStamp, Made(i).sample);
+  }
+  std::filesystem::resize_file(folder.path() / "one.cache", 4096 + 80 + 500);
+  const auto again = CacheStore::on_disk(folder.path(), "one", 10, kMegabyte, kMegabyte);
+  EXPECT_EQ(again->stored(), 0);
+  EXPECT_EQ(again->bytes(), 0);
+  EXPECT_FALSE(holds(*again, 0));
+}
+
 TEST(CacheStore, AKilledProcessLeavesItWhole) {
   const HostCaches caches(2, 16 * kMegabyte);
   setenv(kCacheVariable, caches.variable().c_str(), 1);

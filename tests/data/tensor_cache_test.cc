@@ -12,8 +12,10 @@
 #include <trireme/data/sample_types.h>
 #include <trireme/images/decode.h>
 #include <unistd.h>
+#include <chrono>
 #include <cstring>
 #include <set>
+#include <thread>
 
 #include "../base/expect_error.h"
 #include "data_files.h"
@@ -181,6 +183,32 @@ TEST(TensorCache, OnADiskNeedsVersionsOfFunctions) {
     EXPECT_TRUE(
         at::equal(again->get_batch({1, 2}).data, images_through(stages)->get_batch({1, 2}).data));
     EXPECT_EQ(again->cache_use()->hits, 2);
+  }
+}
+
+// The tensors of a batch are views of the file until they are stacked.
+TEST(TensorCache, ABatchIsRightIfTheFileIsCutMeanwhile) {
+  register_functions();
+  const Folder folder;
+  const auto source = [&](const std::string& stages) {
+    return make_pipeline(std::make_shared<MadeImages>(12, 96, 96),
+                         {.stages = parse_stages("data.stages", stages),
+                          .classes = 10,
+                          .cache_dir = folder.path()});
+  };
+  const at::Tensor expected = source("normalise")->get_batch({5, 0, 3, 11, 4}).data;
+  for (int time = 0; time < 40; ++time) {
+    const auto cached = source("normalise | cache(disk)");
+    cached->get_batch({5, 0, 3, 11, 4});
+    std::filesystem::path file;
+    for (const auto& entry : std::filesystem::directory_iterator(folder.path()))
+      if (entry.path().extension() == ".cache") file = entry.path();
+    std::jthread cut([&] {
+      std::this_thread::sleep_for(std::chrono::microseconds(37 * time));
+      std::filesystem::resize_file(file, 5000);
+    });
+    for (int batch = 0; batch < 8; ++batch)
+      ASSERT_TRUE(at::equal(cached->get_batch({5, 0, 3, 11, 4}).data, expected)) << time;
   }
 }
 

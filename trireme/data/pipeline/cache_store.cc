@@ -49,6 +49,14 @@ uint64_t chunk_of(uint64_t bytes) {
 
 uint64_t aligned(uint64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
 
+// The bytes that the file must have by its head; 0 if it has none. It becomes larger before its
+// head says so.
+uint64_t bytes_by_head(int file) {
+  uint64_t limit = 0;
+  const ssize_t read = ::pread(file, &limit, sizeof limit, offsetof(CacheHead, limit));
+  return read == sizeof limit ? limit : 0;
+}
+
 // The lock lasts as long as the object, also if the process dies.
 class FileLock {
  public:
@@ -89,7 +97,10 @@ CacheStore::CacheStore(net::SharedMemory memory, int64_t samples,
     : memory_(std::move(memory)),
       budget_(std::move(budget)),
       is_file_(!budget_),
-      samples_(samples) {}
+      samples_(samples) {
+  if (is_file_)
+    guard_.emplace(std::span(memory_.data(), memory_.bytes()), records::PageGuard::Access::write);
+}
 
 int64_t CacheStore::bytes_of(const CachedSample& sample) {
   return static_cast<int64_t>(
@@ -170,13 +181,15 @@ std::shared_ptr<CacheStore> CacheStore::on_disk(const fs::path& folder, const st
     if (!file) refuse(std::strerror(errno));
     const bool is_shared = is_used_by_others(file.get());
     if (!lock_as_used(file.get())) refuse("another process keeps it locked");
+    const uint64_t least = std::max(begin, bytes_by_head(file.get()));
     struct stat facts {};
     if (::fstat(file.get(), &facts) != 0) refuse(std::strerror(errno));
     const auto size = static_cast<uint64_t>(facts.st_size);
-    if ((size == 0 || size >= begin) && size < begin + space &&
+    const bool is_cut = size != 0 && size < least;
+    if (!is_cut && size < begin + space &&
         ::ftruncate(file.get(), static_cast<off_t>(begin + space)) != 0)
       refuse(std::strerror(errno));
-    if (size == 0 || size >= begin) {
+    if (!is_cut) {
       std::shared_ptr<CacheStore> store(
           new CacheStore(net::SharedMemory::open(std::move(file), use_of_disk(), folder.string()),
                          samples, nullptr));
@@ -207,16 +220,16 @@ void CacheStore::open_again(uint64_t limit, bool is_shared) {
   ::futimens(memory_.descriptor(), nullptr);  // By this time the oldest cache is found.
 }
 
-// The file may have been cut by somebody else: its end would end this process by SIGBUS.
-bool CacheStore::is_intact() const {
+bool CacheStore::is_whole() const {
   if (!is_file_) return true;
+  if (guard_->has_lost_pages()) return false;
   struct stat facts {};
   return ::fstat(memory_.descriptor(), &facts) == 0 &&
          static_cast<uint64_t>(facts.st_size) >= memory_.bytes();
 }
 
 bool CacheStore::find(int64_t index, int64_t stamp, CachedSample& sample) const {
-  if (index < 0 || index >= samples_ || !is_intact()) return false;
+  if (index < 0 || index >= samples_ || !is_whole()) return false;
   const uint64_t at = slot(index).load(std::memory_order_acquire);
   const uint64_t end = end_of_space();
   const uint64_t begin = kHeadBytes + table_bytes(samples_);
@@ -261,7 +274,7 @@ bool CacheStore::provide(uint64_t from, uint64_t end) {
 }
 
 void CacheStore::add(int64_t index, int64_t stamp, const CachedSample& sample) {
-  if (index < 0 || index >= samples_ || !is_intact()) return;
+  if (index < 0 || index >= samples_ || !is_whole()) return;
   CacheHead& head = header();
   if (head.full.load(std::memory_order_relaxed) != 0) return;
   const uint64_t content = sample.pixels.size() + sample.target.size();
@@ -319,12 +332,16 @@ uint64_t CacheStore::end_of_samples() const {
   return std::min<uint64_t>(end, memory_.bytes());
 }
 
-int64_t CacheStore::stored() const { return static_cast<int64_t>(header().stored.load()); }
+int64_t CacheStore::stored() const {
+  return is_whole() ? static_cast<int64_t>(header().stored.load()) : 0;
+}
 int64_t CacheStore::bytes() const {
+  if (!is_whole()) return 0;
   return static_cast<int64_t>(header().next.load() - kHeadBytes - table_bytes(samples_));
 }
 int64_t CacheStore::limit() const {
   if (budget_) return budget_->limit();
+  if (!is_whole()) return 0;
   return static_cast<int64_t>(header().limit.load() - kHeadBytes - table_bytes(samples_));
 }
 bool CacheStore::is_full() const { return header().full.load() != 0; }

@@ -8,11 +8,13 @@
 #include <trireme/data/pipeline/cache_budget.h>
 #include <trireme/data/pipeline/cache_head.h>
 #include <trireme/net/shared_memory.h>
+#include <trireme/records/page_guard.h>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -45,11 +47,15 @@ class CacheStore {
   static int64_t bytes_of(const CachedSample& sample);
 
   // False: the sample is not there, or was made when its file had another stamp. Otherwise the
-  // views live as long as the store.
+  // views live as long as the store. They are right if is_whole() is true behind the last use.
   bool find(int64_t index, int64_t stamp, CachedSample& sample) const;
+  // False: somebody has cut the file, so there are no samples any more, and what find() has given
+  // may be zeros.
+  bool is_whole() const;
   // Adds the sample, unless it is there or does not fit.
   void add(int64_t index, int64_t stamp, const CachedSample& sample);
 
+  // Nothing is in one that is not whole.
   int64_t stored() const;  // Samples, by all processes.
   int64_t bytes() const;   // In use, by all processes.
   bool is_full() const;    // Some sample did not fit.
@@ -66,12 +72,12 @@ class CacheStore {
   bool provide(uint64_t from, uint64_t end);
   void open_again(uint64_t limit, bool is_shared);
   uint64_t end_of_samples() const;
-  bool is_intact() const;
 
   net::SharedMemory memory_;
   const std::shared_ptr<CacheBudget> budget_;  // Null for a file.
   const bool is_file_;
   const int64_t samples_;
+  std::optional<records::PageGuard> guard_;  // Memory has none, because nobody can cut it.
 };
 
 }  // namespace trireme::data

@@ -147,22 +147,24 @@ class PipelineSource : public Source {
       pool_.give_back(std::move(sample));
     });
     Example batch;
-    // A sample must be right before a cache keeps it.
-    if (cache_ || !loads_whole(draws, seed, *sample, left_out, batch))
+    if (!loads_whole(draws, seed, *sample, left_out, batch))
       batch = rows_of(draws, seed, *sample, left_out);
     return batch.data.defined() ? batch : none_like(*sample);
   }
 
-  // Looks at the files of the records once, behind the last record. False: one has become shorter
-  // or was written, and the batch may be wrong.
+  // Looks at the files of the records, or at the one of the cache, once behind the last record.
+  // False: one has become shorter or was written, and the batch may be wrong.
   bool loads_whole(const Draws& draws, const uint64_t* seed, Sample& sample,
                    std::vector<size_t>& left_out, Example& batch) const {
-    const records::LateChecks checks;
+    if (cache_ && !cache_->is_whole()) return false;  // Nothing comes from it any more.
+    std::optional<records::LateChecks> of_records;
+    if (!cache_) of_records.emplace();  // A sample must be right before a cache keeps it.
+    const auto is_whole = [&] { return cache_ ? cache_->is_whole() : of_records->are_whole(); };
     try {
       batch = rows_of(draws, seed, sample, left_out);
-      if (checks.are_whole()) return true;
+      if (is_whole()) return true;
     } catch (const Error&) {
-      if (checks.are_whole()) throw;
+      if (is_whole()) throw;
     }
     left_out.clear();
     return false;

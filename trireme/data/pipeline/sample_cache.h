@@ -42,6 +42,8 @@ class SampleCache {
   // them.
   std::optional<bool> restore_tensors(int64_t record, Sample& sample) const;
   void keep_tensors(int64_t record, const Sample& sample, bool is_kept) const;
+  // False: what was restored since the last call may be wrong, and from now on nothing is there.
+  bool is_whole() const { return store().is_whole(); }
   // Adds the look-ups of a batch to those of the process.
   void count(CacheLookups lookups) const;
   CacheUse use() const;
