@@ -104,6 +104,16 @@ train: {{epochs: 2, dtype: float64}}
             self.assertEqual(process.returncode, 2, f"{out}\n{err}")
             self.assertIn("data.stages", err)
 
+    def test_workers_of_which_one_alone_asks_for_a_choice_are_told(self):
+        _, config = self.write_images()
+        fixed = ("--set", "data.cache=stages")
+        for words in (fixed, ()), ((), fixed):
+            with self.subTest(words=words):
+                for process in self.start_two_ranks(config, *words):
+                    out, err = process.communicate(timeout=60)
+                    self.assertEqual(process.returncode, 2, f"{out}\n{err}")
+                    self.assertIn("data.cache", err)
+
     def test_the_workers_of_an_elastic_cluster_choose_for_themselves(self):
         _, config = self.write_images()
         plain = self.train(config=config, name="plain")

@@ -20,8 +20,7 @@
 namespace trireme::cli {
 namespace {
 
-// It loads a few samples; files on a slow server are fetched for them.
-constexpr Milliseconds kPatience{600'000}, kLook{50};
+constexpr Milliseconds kLook{50};
 
 launch::ChildProcess start_choice(const Config& config) {
   std::vector<std::string> words{torch_program("trireme-worker").string(), "data-cache"};
@@ -40,7 +39,7 @@ void read_some(int from, std::string& text) {
 Error too_late() {
   return Error(ErrorCode::timeout, "cli",
                fmt::format("data.cache is auto, and a few samples were not loaded within {} s",
-                           kPatience.count() / 1000),
+                           kPatienceForChoice.count() / 1000),
                "data.cache=stages");
 }
 
@@ -52,7 +51,7 @@ struct Output {
 // Waits for the end of the process. What it has written to standard error goes on to that of this
 // process. A process that it leaves may hold the pipes open, so their end says nothing.
 Output output_of(launch::ChildProcess& child) {
-  const Deadline deadline = Deadline::after(kPatience);
+  const Deadline deadline = Deadline::after(kPatienceForChoice);
   const Descriptor out(child.release_output()), errors(child.release_error_output());
   std::string text, complaints;
   std::optional<launch::ProcessEnd> end;

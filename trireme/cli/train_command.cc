@@ -278,7 +278,7 @@ int train(TrainArguments arguments) {
     schedule_faults(faults, strategy.world_size,
                     check_model_and_data(config, strategy, elastic ? elastic->maximum : 0));
     // Samples that cannot be loaded end the run here, before a folder is changed. The workers of
-    // another launcher choose together, when they have met.
+    // another launcher choose together, when they have met, and so behind this.
     if (!launched)
       if (const int code = place_cache_by_worker(config, arguments.quiet); code != kExitOk)
         return code;

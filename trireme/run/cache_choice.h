@@ -1,6 +1,7 @@
 // The choice of the places where a run keeps samples in memory (data.cache: auto), as a value. No
 // torch. run/place_cache.h makes it.
 #pragma once
+#include <trireme/base/deadline.h>
 #include <trireme/base/json.h>
 #include <trireme/run/config.h>
 #include <optional>
@@ -8,6 +9,10 @@
 #include <vector>
 
 namespace trireme {
+
+// The longest that a process waits for the choice of another one, which loads a few samples; files
+// on a slow server are fetched for them.
+inline constexpr Milliseconds kPatienceForChoice{600'000};
 
 // The choice for a configuration, without paths, which may be others on other hosts.
 struct CacheChoice {

@@ -29,9 +29,6 @@
 namespace trireme {
 namespace {
 
-// Worker 0 loads a few samples; files on a slow server are fetched for them.
-constexpr Milliseconds kPatienceForChoice{600'000};
-
 int64_t records_of(const data::SharedReader& reader, const data::SamplePlan& plan) {
   return plan.subset.empty() ? reader->size() : plan.subset.size();
 }
@@ -173,8 +170,11 @@ std::string place_cache_in_job(Config& config, World* world, int replicas) {
   }
   if (!world->identity().is_worker() || world->is_elastic() || world->workers() == 1)
     return place_cache(config);
+  read_data(config);  // Files that are missing here end the run before anything connects.
+  world->set_terms({{"data.cache", "auto"}});
   world->set_phase(Phase::connecting);
   world->connect(replicas);
+  world->set_phase(Phase::data);
   static std::atomic<int> choices{0};  // The same number on all workers, as they all come here.
   const std::string key = fmt::format("place of the cache, choice {}", ++choices);
   std::exception_ptr failure;

@@ -112,7 +112,7 @@ models::InputSpec add_data_and_model(Training& training, const Config& config) {
 Training make_training(const Config& given, World* world) {
   check(given);
   Config config = given;
-  const int replicas = world && !world->is_elastic()
+  const int replicas = wants_cache_choice(config) && world && !world->is_elastic()
                            ? check_with_workers(config, world->workers()).replicas_per_worker
                            : 1;
   if (const std::string line = place_cache_in_job(config, world, replicas); !line.empty())
