@@ -108,7 +108,8 @@ class Roster {
   // Whether the members of the current generation were asked to come. One that joins it later must
   // be asked too.
   bool is_interrupted() const { return interrupted_; }
-  // A text for tests that visit all states: rosters with the same text decide alike from `now` on.
+  // For tests that visit all states of a few processes: rosters with the same key decide alike from
+  // `now` on.
   std::string state_key(Time now) const;
 
  private:
