@@ -7,6 +7,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <map>
+#include <mutex>
+#include <tuple>
 
 #include "ranks.h"
 
@@ -51,12 +54,21 @@ Groups threads_by(int size, const plan::CollectiveTable& table) {
   return comm::make_thread_groups(size, {.table = table, .timeout = Milliseconds(20000)});
 }
 
-// Values of very different sizes: their sum depends on the order.
+// Values of very different sizes: their sum depends on the order. They are copied, because drawing
+// them takes longer than a plan.
 at::Tensor part_of(int rank, int64_t count, at::ScalarType type) {
-  const at::Generator generator = at::detail::createCPUGenerator(static_cast<uint64_t>(rank) + 1);
-  return (at::randn({count}, generator, at::kFloat) *
-          at::exp2(at::randint(-6, 6, {count}, generator).to(at::kFloat)))
-      .to(type);
+  static std::mutex mutex;
+  static std::map<std::tuple<int, int64_t, at::ScalarType>, at::Tensor> known;
+  const std::lock_guard lock(mutex);
+  at::Tensor& values = known[{rank, count, type}];
+  if (!values.defined()) {
+    const at::Generator generator =
+        at::detail::createCPUGenerator(static_cast<uint64_t>(rank) + 1);
+    values = (at::randn({count}, generator, at::kFloat) *
+              at::exp2(at::randint(-6, 6, {count}, generator).to(at::kFloat)))
+                 .to(type);
+  }
+  return values.clone();
 }
 
 // The results of body(group) on each rank.

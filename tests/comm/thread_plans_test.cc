@@ -9,6 +9,7 @@
 
 #include "../base/expect_error.h"
 #include "ranks.h"
+#include "whole_numbers.h"
 
 namespace trireme::thread_plans_test {
 namespace {
@@ -17,6 +18,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using tests::Groups;
 using tests::on_ranks;
+using tests::part_of;
 
 struct Case {
   plan::Algorithm algorithm;
@@ -70,10 +72,6 @@ class ThreadPlans : public ::testing::TestWithParam<Case> {
 constexpr at::ScalarType kTypes[] = {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16,
                                      at::kInt,   at::kLong,   at::kByte};
 
-// Small whole numbers: their sums are exact in every type and in any order.
-at::Tensor part_of(int rank, int64_t count, at::ScalarType type) {
-  return ((at::arange(count, at::kLong) * 3 + rank * 5) % 11).to(type);
-}
 at::Tensor sum_of(int size, int64_t count, at::ScalarType type) {
   at::Tensor sum = part_of(0, count, at::kLong);
   for (int rank = 1; rank < size; ++rank) sum += part_of(rank, count, at::kLong);
