@@ -7,8 +7,9 @@ PREFIX ?= /usr/local
 # A file that includes torch takes about 2 GB to compile.
 JOBS ?= $(shell awk -v cores=$$(nproc) '/MemAvailable/ {fit = int($$2 / 2097152); \
 	print (fit < 1 ? 1 : fit < cores ? fit : cores)}' /proc/meminfo)
-# A test that runs processes counts as two: two of them run at once, because they often wait.
-TEST_JOBS ?= 4
+# A test that runs processes counts as two: two of them run at once and another test beside them,
+# because they often wait.
+TEST_JOBS ?= 5
 
 help:
 	@echo 'make run      set up the machine, build, train on the digits data set with 2 workers'

@@ -4,11 +4,13 @@
 #include <trireme/base/json.h>
 #include <trireme/parallel/data_loader.h>
 #include <trireme/parallel/data_parallel_options.h>
+#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <functional>
 #include <iostream>
 #include <map>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -111,15 +113,25 @@ Loops mistakes_in_steps();
 Loops mistakes_in_values();
 Loops mistakes_between_ranks();
 
-// Runs the loop that the only argument names. With TEST_CODE the programme calls no leave(), and
-// ends with that exit code.
+// Runs the loops that the only argument names, with "+" between them. Each of several begins with
+// a line that names it. With TEST_CODE the programme calls no leave(), and ends with that exit
+// code.
 inline int run_named(int argc, char** argv, const std::vector<Loops>& files) {
   if (argc != 2) return 2;
   Loops loops;
   for (const Loops& each : files) loops.insert(each.begin(), each.end());
-  auto world = World::join();  // An Error that nobody catches has an exit code all the same.
-  torch::manual_seed(7);
-  loops.at(argv[1])(world);
+  trireme::WorldOptions options;
+  if (const int seconds = number_in("TEST_TIMEOUT"); seconds > 0)
+    options.timeout = std::chrono::seconds(seconds);
+  // An Error that nobody catches has an exit code all the same.
+  auto world = World::join(options);
+  std::istringstream names(argv[1]);
+  const bool are_several = std::string(argv[1]).find('+') != std::string::npos;
+  for (std::string name; std::getline(names, name, '+');) {
+    if (are_several) print(world, {{"loop", name}});
+    torch::manual_seed(7);
+    loops.at(name)(world);
+  }
   if (const char* const code = std::getenv("TEST_CODE")) return std::atoi(code);
   world.leave();  // A second one does nothing.
   return 0;

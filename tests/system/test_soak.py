@@ -16,7 +16,7 @@ import unittest
 from elastic_job import PATIENCE, ElasticTest
 from support import state_and_parent, wait_until
 
-FAULTS = int(os.environ.get("TRIREME_SOAK", "20"))
+FAULTS = int(os.environ.get("TRIREME_SOAK", "12"))
 SEED = int(os.environ.get("TRIREME_SOAK_SEED", random.SystemRandom().randrange(1 << 32)))
 RULES = ("--set", "checkpoint.every=10", "--set", "comm.heartbeat_timeout=1s",
          "--set", "comm.timeout=15s")
