@@ -13,7 +13,7 @@ from support import DIGITS, TRIREME, environment, wait_until
 TASKS = {("chief", 0): 0, ("ps", 0): 0, ("evaluator", 0): 0, ("worker", 0): 1, ("ps", 1): 1}
 COMMON = ("--set", "model.name=mlp", "--set", "model.hidden=[512,512]", "--set",
           "train.dtype=float64", "--set", "optimizer.lr=0.02", "--set", "train.evaluate_every=0")
-BOUND = 60  # Seconds in which each process must have ended.
+BOUND = 150  # Seconds in which each process must have ended, on a busy machine.
 
 
 @unittest.skipUnless(two_hosts.can_be_made(), "network namespaces cannot be made here")
