@@ -3,7 +3,7 @@
 import json
 import math
 
-from support import BIN, TRIREME, SystemTest, environment
+from support import BIN, TRIREME, SystemTest, environment, wait_until
 
 PROGRAMME = BIN / "written_loops"
 
@@ -51,6 +51,12 @@ class LoopTest(SystemTest):
         for key in expected.keys() - set(but):
             self.assertAlmostEqual(found[key], expected[key], delta=1e-9 * abs(expected[key]),
                                    msg=key)
+
+    def wait_for_steps(self, record, count, seconds=30):
+        """Waits until a loop has recorded so many steps."""
+        log = record / "log.jsonl"
+        wait_until(lambda: log.exists() and log.read_text().count('"event":"step"') >= count,
+                   seconds, f"{count} steps")
 
     def recorded(self, folder):
         """Returns the report of a loop, and the events of its log by kind."""

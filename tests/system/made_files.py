@@ -23,6 +23,22 @@ def write_pictures(folder, numbers, sizes=((24, 20),)):
                 png(picture(label, width, height, numbers), width, height))
 
 
+def write_picture_job(file, pictures, stages, epochs, more=""):
+    """Writes the configuration of a training on pictures. `more` are lines of its section data."""
+    file.write_text(f"""
+model: {{name: mlp, hidden: [16]}}
+data:
+  name: image_folder
+  path: {pictures}
+  batch: 16
+  test_fraction: 0.25
+  stages: {stages}
+{more}
+optimizer: {{name: sgd, lr: 0.02}}
+train: {{epochs: {epochs}, dtype: float64}}
+""")
+
+
 def write_documents(file, numbers, count):
     """Writes documents of 2 to 19 tokens below 17, of which each tells the next one."""
     with file.open("w") as lines:

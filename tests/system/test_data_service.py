@@ -10,7 +10,7 @@ import signal
 import unittest
 
 import two_hosts
-from made_files import write_documents, write_pictures
+from made_files import write_documents, write_picture_job, write_pictures
 from support import (BIN, TRIREME, SystemTest, environment, free_port, processes_that_mention,
                      state_and_parent, wait_until)
 
@@ -32,18 +32,9 @@ class DataService(SystemTest):
         # Another test run with the same images would share the server of the host.
         write_pictures(images, random.Random(str(self.folder)))
         self.config = self.folder / "images.yaml"
-        self.config.write_text(f"""
-model: {{name: mlp, hidden: [16]}}
-data:
-  name: image_folder
-  path: {images}
-  batch: 16
-  test_fraction: 0.25
-  stages: decode | random_resized_crop(16, scale=0.5:1) | flip | normalise(0.5, 0.25) | mixup(0.2)
-  service_timeout: 20s
-optimizer: {{name: sgd, lr: 0.02}}
-train: {{epochs: 6, dtype: float64}}
-""")
+        write_picture_job(self.config, images, "decode | random_resized_crop(16, scale=0.5:1) | "
+                          "flip | normalise(0.5, 0.25) | mixup(0.2)", epochs=6,
+                          more="  service_timeout: 20s")
         self.env = environment(TRIREME_DATA_TOKEN=SECRET)
         self.files_in_memory = files_in_memory()
 

@@ -126,9 +126,7 @@ class ElasticLoops(LoopTest):
                          env=environment(OMP_NUM_THREADS="1", TEST_FOLDER=str(folder / "saved"),
                                          TEST_RECORD=str(record), TEST_PAUSE="100",
                                          XDG_RUNTIME_DIR=str(folder)))
-        log = record / "log.jsonl"
-        wait_until(lambda: log.exists() and log.read_text().count('"event":"step"') >= 3, 30,
-                   "three steps")
+        self.wait_for_steps(record, 3)
         return job
 
     def test_a_rank_of_an_elastic_loop_that_is_asked_to_stop_ends_it_for_all(self):
@@ -319,9 +317,7 @@ class ElasticLoops(LoopTest):
                     words = (TRIREME, "launch", "--workers", processes, "--", *words)
                 job = self.start(*words, env=environment(
                     TEST_FOLDER=str(folder), TEST_RECORD=str(record), TEST_PAUSE="200"))
-                log = record / "log.jsonl"
-                wait_until(lambda: log.exists() and log.read_text().count('"event":"step"') >= 2,
-                           30, "two steps")
+                self.wait_for_steps(record, 2)
                 job.send_signal(signal.SIGTERM)
                 out, err = job.communicate(timeout=60)
                 self.assertEqual(job.returncode, 143 if processes > 1 else 0, out + err)
@@ -348,9 +344,7 @@ class LoopsOnTwoHosts(LoopTest):
                                        XDG_RUNTIME_DIR=str(self.folder),
                                        TRIREME_JOB_TOKEN="a token of this test"))
             for host in (0, 1)]
-        log = self.record / "log.jsonl"
-        wait_until(lambda: log.exists() and log.read_text().count('"event":"step"') >= 3, 60,
-                   "three steps")
+        self.wait_for_steps(self.record, 3, seconds=60)
         return launchers
 
     def assert_whole(self, launchers, ranks):

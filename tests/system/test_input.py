@@ -11,7 +11,7 @@ import signal
 import unittest
 
 import small_disk
-from made_files import write_pictures
+from made_files import write_picture_job, write_pictures
 from support import (DIGITS, ROOT, TRIREME, SystemTest, environment, processes_that_mention,
                      wait_until)
 
@@ -43,22 +43,12 @@ class Input(SystemTest):
         self.images = self.folder / "images"
         write_pictures(self.images, random.Random(7), [(24, 20), (20, 30), (32, 32)])
         self.config = self.folder / "images.yaml"
-        self.config.write_text(f"""
-model: {{name: mlp, hidden: [16]}}
-data:
-  name: image_folder
-  path: {self.images}
-  batch: 16
-  test_fraction: 0.25
-  stages:
+        write_picture_job(self.config, self.images, """
     - decode
-    - random_resized_crop: {{size: 16, scale: [0.5, 1]}}
+    - random_resized_crop: {size: 16, scale: [0.5, 1]}
     - flip
     - colour_jitter: 0.2
-    - normalise: {{mean: 0.5, std: 0.25}}
-optimizer: {{name: sgd, lr: 0.02}}
-train: {{epochs: 6, dtype: float64}}
-""")
+    - normalise: {mean: 0.5, std: 0.25}""", epochs=6)
 
     def fit(self, *words, **options):
         return self.train(*words, config=self.config, **options)

@@ -9,7 +9,7 @@ import shutil
 import sys
 import unittest
 
-from made_files import write_pictures
+from made_files import write_picture_job, write_pictures
 from support import BIN, DIGITS, ROOT, TRIREME, SystemTest, environment, free_port
 
 STEPS = ("--set", "train.steps=20")
@@ -45,17 +45,8 @@ class Launchers(SystemTest):
         """A configuration whose images are scaled twice, which costs more than all else."""
         images, config = self.folder / "images", self.folder / "images.yaml"
         write_pictures(images, random.Random(7))
-        config.write_text(f"""
-model: {{name: mlp, hidden: [16]}}
-data:
-  name: image_folder
-  path: {images}
-  batch: 16
-  test_fraction: 0.25
-  stages: [decode, resize: "400:400", resize: "16:16", random_crop: 12, normalise]
-optimizer: {{name: sgd, lr: 0.02}}
-train: {{epochs: 2, dtype: float64}}
-""")
+        write_picture_job(config, images, '[decode, resize: "400:400", resize: "16:16", '
+                          "random_crop: 12, normalise]", epochs=2)
         return images, config
 
     def test_the_workers_of_torchrun_take_the_place_of_a_cache_that_worker_0_chooses(self):

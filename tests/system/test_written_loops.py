@@ -17,10 +17,8 @@ TOGETHER = ("plain", "accumulate", "uneven_sum", "uneven_sum_of_two", "script", 
 
 
 class WrittenLoops(LoopTest):
-    lines_together = {}  # (processes, between_hosts) -> the lines of each loop of TOGETHER.
-
     def lines_of_one_together(self, name, processes, between_hosts):
-        known, job = self.lines_together, (processes, between_hosts)
+        known, job = self.known, ("together", processes, between_hosts)
         if job not in known:
             known[job] = "an earlier test told how this job failed"
             found = {}
