@@ -170,7 +170,9 @@ std::string place_cache_in_job(Config& config, World* world, int replicas) {
   }
   if (!world->identity().is_worker() || world->is_elastic() || world->workers() == 1)
     return place_cache(config);
-  read_data(config);  // Files that are missing here end the run before anything connects.
+  // Files that are missing here end the run before anything connects. Worker 0 reads when it
+  // chooses, and its error is told to all.
+  if (world->worker() != 0) read_data(config);
   world->set_terms({{"data.cache", "auto"}});
   world->set_phase(Phase::connecting);
   world->connect(replicas);

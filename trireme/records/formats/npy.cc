@@ -122,7 +122,7 @@ class NpyReader : public Reader {
       throw Damage("there are other files beside it, but a .npz file has all arrays",
                    "the path of one .npz file", ErrorCode::invalid_argument);
     UnpackLimits limits = options.unpack_limits();
-    limits.memory_bytes -= files_.maps[file]->unpacked_bytes();
+    limits.taken_bytes = files_.maps[file]->unpacked_bytes();
     for (const ZipMember& member : members_of_zip(bytes)) {
       const fs::path inner = member.name;
       if (inner.extension() != ".npy")
@@ -134,7 +134,7 @@ class NpyReader : public Reader {
         continue;
       }
       auto block = inflate_member(member, limits);
-      limits.memory_bytes -= static_cast<int64_t>(block->bytes().size());
+      limits.taken_bytes += static_cast<int64_t>(block->bytes().size());
       arrays_.push_back(array_of(inner.stem(), file, block->bytes()));
       arrays_.back().block = std::move(block);
     }

@@ -120,11 +120,12 @@ std::vector<ZipMember> members_of_zip(std::span<const std::byte> file) {
 }
 
 std::shared_ptr<const Block> inflate_member(const ZipMember& member, const UnpackLimits& limits) {
-  if (member.bytes > static_cast<uint64_t>(limits.memory_bytes))
+  const int64_t left = limits.memory_bytes - limits.taken_bytes;
+  if (member.bytes > static_cast<uint64_t>(left))
     throw Damage(fmt::format("member '{}' unpacks to {}, more than the {} that is left of the "
                              "memory for a file",
                              member.name, format_bytes(static_cast<int64_t>(member.bytes)),
-                             format_bytes(limits.memory_bytes)),
+                             format_bytes(left)),
                  "numpy.savez, whose members need no memory, or " + limits.remedy_of_memory,
                  ErrorCode::invalid_argument);
   if (limits.exceeds_ratio(member.packed.size(), member.bytes))
