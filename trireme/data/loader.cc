@@ -14,6 +14,8 @@
 #include <trireme/data/load_meter.h>
 #include <trireme/data/prefetch.h>
 #include <trireme/net/shared_memory.h>
+#include <trireme/plan/bucketing.h>
+#include <trireme/plan/mixture.h>
 #include <unistd.h>
 #include <algorithm>
 #include <atomic>

@@ -1,3 +1,4 @@
+#include <trireme/base/error.h>
 #include <trireme/monitor/event_json.h>
 #include <algorithm>
 #include <limits>
