@@ -1,11 +1,16 @@
 # The files that `cmake --install` copies, and the targets that find_package(Trireme) then gives.
-# The library of the command line is not installed.
+# The headers of the command line are not installed.
 include(CMakePackageConfigHelpers)
 set(config_dir ${CMAKE_INSTALL_LIBDIR}/cmake/Trireme)
 set(data_dir ${CMAKE_INSTALL_DATADIR}/trireme)
 set(doc_dir ${CMAKE_INSTALL_DATADIR}/doc/trireme)
 
-install(TARGETS trireme_all trireme_headers trireme_flags ${TRIREME_ROOMS} EXPORT TriremeTargets
+set(libraries trireme_all trireme_headers trireme_flags ${TRIREME_ROOMS})
+if(TRIREME_PROGRAMS)
+  # Trireme::worker
+  list(APPEND libraries trireme_stand_in trireme_worker_commands trireme_bench_commands trireme_cli)
+endif()
+install(TARGETS ${libraries} EXPORT TriremeTargets
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(EXPORT TriremeTargets NAMESPACE Trireme:: DESTINATION ${config_dir})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/trireme DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}

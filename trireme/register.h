@@ -12,31 +12,34 @@
 // versions behind them (trireme/data/pipeline/functions.h).
 //
 // They stand outside of functions, and the name is a literal. `trireme train`, `trireme plan` and
-// `trireme bench step` then know the name (docs/models.md). In a static library, the linker leaves
-// out a source of which it needs nothing else: such a source belongs into the programme itself.
+// `trireme bench step` then know the name (docs/models.md); a programme calls run_as_worker() for
+// that. In a static library, the linker leaves out a source of which it needs nothing else: such a
+// source belongs into the programme itself.
 #pragma once
 #include <torch/headeronly/version.h>
 #include <trireme/base/version.h>
 #include <trireme/config/registration.h>
 #include <trireme/data/pipeline/functions.h>
 #include <trireme/models/build.h>
+#include <trireme/run/as_worker.h>
 #include <trireme/run/training.h>
 #include <trireme/train/metric.h>
 
 #define TRIREME_JOINED_(a, b) a##b
 #define TRIREME_JOIN_(a, b) TRIREME_JOINED_(a, b)
 // The text lets a process without LibTorch find the name in the file (run/model_library.h).
-#define TRIREME_REGISTER_(number, kind, name, ...)                                           \
-  namespace {                                                                                \
-  [[gnu::used]] constexpr char TRIREME_JOIN_(trireme_name_,                                  \
-                                             number)[] = "\x1etrireme:" kind ":" name        \
-                                                         ":" TORCH_VERSION                   \
-                                                         ":" TRIREME_HEADERS_VERSION "\x1f"; \
-  [[maybe_unused]] const bool TRIREME_JOIN_(trireme_registered_,                             \
-                                            number) = ::trireme::config::register_early([] { \
-    __VA_ARGS__;                                                                             \
-  });                                                                                        \
-  }                                                                                          \
+#define TRIREME_REGISTER_(number, kind, name, ...)                                                \
+  namespace {                                                                                     \
+  [[gnu::used, gnu::retain]] constexpr char TRIREME_JOIN_(trireme_name_,                          \
+                                                          number)[] = "\x1etrireme:" kind         \
+                                                                      ":" name ":" TORCH_VERSION  \
+                                                                      ":" TRIREME_HEADERS_VERSION \
+                                                                      "\x1f";                     \
+  [[maybe_unused]] const bool TRIREME_JOIN_(trireme_registered_,                                  \
+                                            number) = ::trireme::config::register_early([] {      \
+    __VA_ARGS__;                                                                                  \
+  });                                                                                             \
+  }                                                                                               \
   static_assert(true, "so that a semicolon may follow")
 
 #define TRIREME_MODEL(name, ...)                \

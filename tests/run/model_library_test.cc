@@ -42,9 +42,16 @@ TEST(ModelLibrary, AFileThatIsNotThereIsNamed) {
               HasSubstr("registers no model"));
 }
 
-TEST(ModelLibrary, AProgrammeIsRefusedBeforeItIsOpened) {
+TEST(ModelLibrary, AProgrammeWithoutTheCallIsRefusedBeforeItIsStarted) {
   EXPECT_THAT(message_of(ErrorCode::invalid_argument, [] { use_model_library("/proc/self/exe"); }),
-              HasSubstr("which is a programme, and only a shared object can be opened"));
+              HasSubstr("which is a programme that does not call trireme::run_as_worker()"));
+}
+
+TEST(ModelLibrary, AProgrammeIsToldFromASharedObject) {
+  EXPECT_TRUE(is_programme("/proc/self/exe"));
+  EXPECT_FALSE(is_programme("/etc/hostname"));
+  EXPECT_THAT(message_of(ErrorCode::not_found, [] { is_programme("absent"); }),
+              HasSubstr("\"absent\", which cannot be read"));
 }
 
 TEST(EarlyRegistration, KeepsTheFirstErrorUntilItIsAskedFor) {

@@ -158,7 +158,8 @@ class Documents(SystemTest):
 
     def test_cmake_is_in_projects_that_other_tests_build(self):
         texts = [path.read_text() for path in (ROOT / "examples").glob("*/CMakeLists.txt")]
-        texts.append((ROOT / "tests/system/test_subproject.py").read_text())
+        texts += [(ROOT / f"tests/system/test_{name}.py").read_text()
+                  for name in ("install", "subproject")]
         # The names that a reader replaces, and what the projects of the tests have there.
         names = {"my_training": r"\w+", "mine": r"[\w${}]+", "third_party/trireme": ".+",
                  "GIT_REPOSITORY https://example.org/trireme.git GIT_TAG main": ".+"}

@@ -89,6 +89,29 @@ class Install(SystemTest):
         self.assertEqual(code, 0, out + err)
         self.assertIn("rmse", out)
 
+    def run_a_programme_as_worker(self, prefix):
+        """Links Trireme::worker, with whose sources no package of the machine is needed."""
+        project = self.folder / "stand_in"
+        project.mkdir()
+        (project / "CMakeLists.txt").write_text(
+            "cmake_minimum_required(VERSION 3.25)\nproject(stand_in LANGUAGES CXX)\n"
+            "find_package(Trireme REQUIRED)\nadd_executable(stand_in main.cc)\n"
+            "target_link_libraries(stand_in PRIVATE Trireme::worker)\n")
+        (project / "main.cc").write_text(
+            "#include <trireme/run/as_worker.h>\n"
+            "int main(int argc, char** argv) {\n"
+            "  trireme::run_as_worker(argc, argv);\n  return 7;\n}\n")
+        self.assertNotIn("CLI11", "".join(file.read_text() for file in
+                                          prefix.glob("lib/cmake/Trireme/*.cmake")))
+        self.must("cmake", "-S", project, "-B", project / "build", "-G", "Ninja",
+                  f"-DCMAKE_PREFIX_PATH={prefix}")
+        self.must("cmake", "--build", project / "build", timeout=240)
+        programme = project / "build" / "stand_in"
+        self.assertEqual(self.run_to_end(programme, "doctor")[0], 7)
+        code, out, err = self.run_to_end(programme, "--in-place-of-trireme-worker", "doctor")
+        self.assertEqual(code, 0, out + err)
+        self.assertIn("launcher", out)
+
     def test_examples_build_as_outside_projects_and_train(self):
         prefix = self.folder / "prefix"
         code, out, err = self.run_to_end("cmake", "--install", BIN.parent, "--prefix", prefix,
@@ -103,6 +126,7 @@ class Install(SystemTest):
                 ("own_loop", "trainer", "own_strategy", "own_model"))
         self.compare_examples_that_are_not_built(prefix)
         self.train_by_a_model_library(trireme, own_model.with_suffix(".so"))
+        self.run_a_programme_as_worker(prefix)
 
         self.assertLessEqual(len((ROOT / "examples/own_loop/main.cc").read_text().splitlines()),
                              60)

@@ -9,9 +9,11 @@
 
 namespace trireme::cli {
 
-void become(const std::string& name, std::vector<std::string> arguments) {
-  const std::string program = torch_program(name).string();
-  arguments.insert(arguments.begin(), program);
+void become(const std::string& name, const std::string& library,
+            std::vector<std::string> arguments) {
+  const std::vector<std::string> command = torch_command(name, library);
+  const std::string& program = command.front();
+  arguments.insert(arguments.begin(), command.begin(), command.end());
   std::vector<char*> argv;
   for (std::string& argument : arguments) argv.push_back(argument.data());
   argv.push_back(nullptr);

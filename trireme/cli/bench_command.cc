@@ -60,8 +60,9 @@ int measure(const BenchArguments& arguments, std::vector<std::string> words) {
   // Each rank has one thread, as in the measurements of peers.
   for (const char* name : {"OMP_NUM_THREADS", "MKL_NUM_THREADS"}) setenv(name, "1", 1);
   if (path.in_threads || (arguments.workers == 1 && arguments.node.nodes == 1))
-    become("trireme-bench", std::move(words));
-  words.insert(words.begin(), torch_program("trireme-bench").string());
+    become("trireme-bench", arguments.library, std::move(words));
+  const std::vector<std::string> command = torch_command("trireme-bench", arguments.library);
+  words.insert(words.begin(), command.begin(), command.end());
   if (path.backend == "mpi") become_mpirun(arguments.workers, words);
   launch::SupervisorOptions options;
   arguments.node.apply(options);
@@ -220,7 +221,7 @@ int bench_ps(const ServersArguments& arguments) {
     words.insert(words.end(), {"--bytes", bytes});
   if (arguments.json) words.push_back("--json");
   for (const char* name : {"OMP_NUM_THREADS", "MKL_NUM_THREADS"}) setenv(name, "1", 1);
-  become("trireme-bench", std::move(words));
+  become("trireme-bench", /*library=*/"", std::move(words));
 }
 
 void add_bench_ps(Command bench) {
@@ -260,14 +261,15 @@ int bench_input_of(const InputArguments& arguments) {
   if (arguments.seconds < 1)
     throw Error(ErrorCode::invalid_argument, "cli",
                 fmt::format("--seconds {} is below 1", arguments.seconds), "--seconds 5");
-  read_data(load_config(arguments.source));  // Names what is wrong before LibTorch is loaded.
+  const Config config = load_config(arguments.source);
+  read_data(config);  // Names what is wrong before LibTorch is loaded.
   std::vector<std::string> words{"input"};
   if (!arguments.source.file.empty()) words.push_back(arguments.source.file.string());
   for (const std::string& setting : arguments.source.set)
     words.insert(words.end(), {"--set", setting});
   words.insert(words.end(), {"--seconds", std::to_string(arguments.seconds)});
   if (arguments.json) words.push_back("--json");
-  become("trireme-bench", std::move(words));
+  become("trireme-bench", config.library, std::move(words));
 }
 
 void add_bench_input(Command bench) {
@@ -287,7 +289,7 @@ void add_bench_step(Command bench, const std::shared_ptr<BenchArguments>& argume
   Command step = bench.subcommand("step", "Measure training steps of a model on random data");
   step.option("--model", arguments->model, kModels);
   step.option("--library", arguments->library,
-              "A shared object that registers the model (docs/models.md)");
+              "A shared object or a programme that registers the model (docs/models.md)");
   step.option("--batch", arguments->batch,
               "Samples per rank, or per replica of a mesh (default: a size for each model)");
   step.option("--compression", arguments->compression,

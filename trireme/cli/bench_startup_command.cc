@@ -33,14 +33,12 @@ launch::SupervisorOptions job_of(const BenchArguments& arguments) {
   options.workers = find_bench_path(arguments.path).in_threads ? 1 : arguments.workers;
   options.threads_per_worker = 1;  // The same as in the measurements of peers.
   options.prefix_output = false;
-  options.command = {torch_program("trireme-bench").string(),
-                     "first-step",
-                     "--model",
-                     arguments.model,
-                     "--workers",
-                     std::to_string(arguments.workers),
-                     "--path",
-                     arguments.path};
+  options.command = torch_command("trireme-bench", /*library=*/"");
+  for (const std::string& word :
+       {std::string("first-step"), std::string("--model"), arguments.model,
+        std::string("--workers"), std::to_string(arguments.workers), std::string("--path"),
+        arguments.path})
+    options.command.push_back(word);
   return options;
 }
 

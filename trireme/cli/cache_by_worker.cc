@@ -23,7 +23,8 @@ namespace {
 constexpr Milliseconds kLook{50};
 
 launch::ChildProcess start_choice(const Config& config) {
-  std::vector<std::string> words{torch_program("trireme-worker").string(), "data-cache"};
+  std::vector<std::string> words = torch_command("trireme-worker", config.library);
+  words.emplace_back("data-cache");
   for (const std::string& setting : to_settings(config))
     words.insert(words.end(), {"--set", setting});
   return {words, launch::environment_of_this_process()};

@@ -17,8 +17,9 @@ void add_doctor(Command app);
 // All of them, the command "help", and the version.
 void add_commands(CommandLine& app);
 
-// Runs the programme `name` of this folder in place of this one. Throws Error(not_found, io) if it
-// cannot.
-[[noreturn]] void become(const std::string& name, std::vector<std::string> arguments);
+// Runs the programme with torch of this name in place of this one (torch_command() in
+// run/places.h). Throws Error(not_found, io) if it cannot.
+[[noreturn]] void become(const std::string& name, const std::string& library,
+                         std::vector<std::string> arguments);
 
 }  // namespace trireme::cli

@@ -27,11 +27,11 @@ int audit(const std::vector<std::string>& runs, bool json) {
 // Checks what can be checked without LibTorch, and becomes the server.
 int serve_data(const ServeArguments& arguments) {
   net::parse_endpoint(arguments.listen);
-  load_config(arguments.source);
+  const Config config = load_config(arguments.source);
   data_token();
   std::vector<std::string> words = arguments.words();
   words.insert(words.begin(), "data-serve");
-  become("trireme-worker", std::move(words));
+  become("trireme-worker", config.library, std::move(words));
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ void add_doctor(Command app) {
   command.action([json]() -> int {
     std::vector<std::string> words{"doctor"};
     if (*json) words.push_back("--json");
-    become("trireme-worker", std::move(words));
+    become("trireme-worker", /*library=*/"", std::move(words));
   });
 }
 

@@ -6,6 +6,7 @@
 #include <trireme/cli/plan_output.h>
 #include <trireme/config/given.h>
 #include <trireme/run/config.h>
+#include <trireme/run/model_library.h>
 #include <memory>
 
 namespace trireme::cli {
@@ -30,13 +31,12 @@ void add_plan(Command app) {
   command.action([arguments] {
     const PlanArguments& of_run = arguments->of_run;
     if (arguments->of_pipeline.are_given()) return arguments->of_pipeline.show(of_run.json);
-    const bool needs_torch =
-        of_run.measure ||
-        !config::text_of(of_run.source, table_of_config(), "model.library").empty();
-    if (!needs_torch) return show_plan(of_run, {}, {});
+    const std::string library = config::text_of(of_run.source, table_of_config(), "model.library");
+    if (!of_run.measure && library.empty()) return show_plan(of_run, {}, {});
+    if (!library.empty()) use_model_library(library);  // Refuses what cannot be started.
     std::vector<std::string> words = of_run.words();
     words.insert(words.begin(), "plan");
-    become("trireme-worker", std::move(words));
+    become("trireme-worker", library, std::move(words));
   });
 }
 

@@ -131,8 +131,9 @@ int supervise_workers(const TrainArguments& arguments, const Config& config,
   options.join_timeout = config.world.timeout;
   if ((options.nodes == 1 || options.etcd) && !config.world.interface.empty())
     options.rendezvous.host = net::address_of_interface(config.world.interface);
-  options.command = worker_arguments(arguments, config);
-  options.command.insert(options.command.begin(), torch_program("trireme-worker").string());
+  options.command = torch_command("trireme-worker", config.library);
+  for (std::string& word : worker_arguments(arguments, config))
+    options.command.push_back(std::move(word));
   set_threads(config, strategy, std::max(1, options.workers / options.nodes));
   // The report must stay JSON; rank 0 itself then writes the progress to standard error.
   options.prefix_output = !arguments.json;
@@ -269,7 +270,8 @@ int train(TrainArguments arguments) {
   const std::vector<Fault> faults =
       schedule_faults(config.trainer.inject.faults, strategy.world_size);
   if (!faults.empty()) config.trainer.inject.faults = faults;
-  torch_program("trireme-worker");  // It refuses a wrong LibTorch before a folder is made.
+  torch_command("trireme-worker",
+                config.library);  // It refuses a wrong LibTorch before a folder is made.
   config.record.dir = make_run_dir(config);
   if (!launched || identity.worker == 0) {
     // The other workers of a launched job would wait for the answer.
@@ -295,7 +297,7 @@ int train(TrainArguments arguments) {
     return supervise_workers(arguments, config, strategy);
   if (elastic) hand_on_to_task(*elastic);
   set_threads(config, strategy, launched ? std::max(1, identity.local_workers) : 1);
-  become("trireme-worker", worker_arguments(arguments, config));
+  become("trireme-worker", config.library, worker_arguments(arguments, config));
 }
 
 }  // namespace

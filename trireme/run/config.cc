@@ -80,8 +80,8 @@ config::Rows rows_of(const Config*) {
        config::part(&O::tables), config::part(&O::weights),
        config::row(&O::library,
                    {.name = "model.library",
-                    .meaning = "A shared object with models, data sets, losses and metrics of "
-                               "your own (docs/models.md); empty: none.",
+                    .meaning = "A shared object or a programme with models, data sets, losses "
+                               "and metrics of your own (docs/models.md); empty: none.",
                     .agreed = false}),
        config::row(&O::metrics,
                    {.name = "train.metrics",

@@ -59,9 +59,11 @@ bool is_for_server(const std::string& setting) {
   ::_exit(1);
 }
 
-void start_host_server(int listener, const std::vector<std::string>& settings) {
-  const std::string program = torch_program("trireme-worker").string();
-  std::vector<std::string> words{program, "data-host"};
+void start_host_server(int listener, const std::vector<std::string>& settings,
+                       const std::string& library) {
+  std::vector<std::string> words = torch_command("trireme-worker", library);
+  const std::string program = words.front();
+  words.emplace_back("data-host");
   for (const std::string& setting : settings)
     if (is_for_server(setting)) words.insert(words.end(), {"--set", setting});
   std::vector<char*> argv;
@@ -100,8 +102,9 @@ std::vector<net::Endpoint> servers_of(const Config& config) {
 
 void use_data_service(const Config& config) {
   data::set_service_hooks(
-      {.token = data_token, .start_host = [settings = to_settings(config)](int listener) {
-         start_host_server(listener, settings);
+      {.token = data_token,
+       .start_host = [settings = to_settings(config), library = config.library](int listener) {
+         start_host_server(listener, settings, library);
        }});
 }
 

@@ -11,7 +11,9 @@
 #include <trireme/models/shapes.h>
 #include <trireme/run/model_library.h>
 #include <trireme/train/own_names.h>
+#include <algorithm>
 #include <cstring>
+#include <fstream>
 #include <mutex>
 #include <set>
 #include <string_view>
@@ -42,15 +44,14 @@ Opened& opened() {
 
 // Whether an ELF file names a loader for itself, as programmes do. The system opens no programme
 // as a library.
-bool is_programme(const std::string& bytes) {
-  Elf64_Ehdr header;
-  if (bytes.size() < sizeof header || !bytes.starts_with(ELFMAG)) return false;
-  std::memcpy(&header, bytes.data(), sizeof header);
+bool names_a_loader(std::istream& file) {
+  Elf64_Ehdr header{};
+  file.read(reinterpret_cast<char*>(&header), sizeof header);
+  if (!file || std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0) return false;
+  file.seekg(static_cast<std::streamoff>(header.e_phoff));
   for (size_t i = 0; i < header.e_phnum; ++i) {
-    Elf64_Phdr part;
-    const size_t at = header.e_phoff + i * sizeof part;
-    if (at > bytes.size() - sizeof part) return false;
-    std::memcpy(&part, bytes.data() + at, sizeof part);
+    Elf64_Phdr part{};
+    if (!file.read(reinterpret_cast<char*>(&part), sizeof part)) return false;
     if (part.p_type == PT_INTERP) return true;
   }
   return false;
@@ -78,6 +79,15 @@ void add_names(const std::vector<Registration>& all) {
 
 }  // namespace
 
+bool is_programme(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file)
+    throw Error(ErrorCode::not_found, "config",
+                fmt::format("model.library is \"{}\", which cannot be read", path.string()),
+                "the path of a shared object or of a programme");
+  return names_a_loader(file);
+}
+
 std::vector<Registration> registrations_in(const std::string& bytes) {
   std::vector<Registration> found;
   for (size_t at = bytes.find(kMark); at != std::string::npos; at = bytes.find(kMark, at + 1)) {
@@ -98,20 +108,24 @@ void use_model_library(const std::filesystem::path& path) {
   auto& [mutex, paths, open] = opened();
   const std::lock_guard lock(mutex);
   if (!path_exists(path))
-    throw Error(ErrorCode::not_found, "config",
-                fmt::format("model.library is \"{}\", and there is no such file", path.string()),
-                "the shared object's path, relative to the working directory");
+    throw Error(
+        ErrorCode::not_found, "config",
+        fmt::format("model.library is \"{}\", and there is no such file", path.string()),
+        "the path of a shared object or of a programme, relative to the working directory");
   const std::filesystem::path canonical = std::filesystem::canonical(path);
   if (paths.contains(canonical)) return;
   const std::string bytes = read_file(canonical);
-  if (is_programme(bytes))
-    refuse_library(path, "which is a programme, and only a shared object can be opened",
-                   "the programme itself, which reads configurations with the names that it "
-                   "registers, or a module that trireme_add_model_library() makes of its source");
   const auto names = registrations_in(bytes);
-  if (names.empty())
+  const auto stands_in = [](const Registration& each) { return each.kind == "worker"; };
+  if (std::ranges::all_of(names, stands_in))
     refuse_library(path, "which registers no model, data set, loss, metric or function",
-                   "a shared object with TRIREME_MODEL(\"name\", factory)");
+                   "a shared object or a programme with TRIREME_MODEL(\"name\", factory)");
+  const bool programme = is_programme(canonical);
+  if (programme && std::ranges::none_of(names, stands_in))
+    refuse_library(path, "which is a programme that does not call trireme::run_as_worker()",
+                   "trireme::run_as_worker(argc, argv) as the first line of its main() "
+                   "(docs/models.md), or a module that trireme_add_model_library() makes of its "
+                   "source");
   for (const Registration& each : names)
     if (each.trireme != version())
       refuse_library(path,
@@ -120,7 +134,14 @@ void use_model_library(const std::filesystem::path& path) {
                      "a build of it with the headers of this Trireme");
   paths.insert(canonical);  // Its names may be known in part, also after an error.
   data::note_library(sha256_hex(bytes));
-  open ? open(canonical, names) : add_names(names);
+  if (!open)
+    add_names(names);
+  else if (!programme)
+    open(canonical, names);
+  else if (!std::filesystem::equivalent(canonical, "/proc/self/exe"))
+    refuse_library(path, "which is another programme than this one, and cannot be opened",
+                   "trireme train, which starts it, or a module that "
+                   "trireme_add_model_library() makes of its source");
   config::throw_if_registration_failed();
 }
 

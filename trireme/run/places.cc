@@ -4,14 +4,35 @@
 #include <trireme/base/error.h>
 #include <trireme/base/files.h>
 #include <trireme/checkpoint/folder.h>
+#include <trireme/data/kinds/shipped_data.h>
+#include <trireme/run/as_worker.h>
 #include <trireme/run/libtorch_place.h>
+#include <trireme/run/model_library.h>
 #include <trireme/run/places.h>
 #include <unistd.h>
+#include <cstdlib>
 
 namespace trireme {
 namespace fs = std::filesystem;
 
-fs::path torch_program(const std::string& name) {
+namespace {
+
+// It finds its LibTorch itself, but not the data that ship with this programme.
+std::vector<std::string> stand_in(const fs::path& programme, const std::string& name) {
+  if (::access(programme.c_str(), X_OK) != 0)
+    throw Error(ErrorCode::invalid_argument, "config",
+                fmt::format("model.library is {}, a programme that may not be executed",
+                            programme.string()),
+                fmt::format("chmod +x {}", programme.string()));
+  if (const auto data = data::folder_of_shipped_data())
+    setenv("TRIREME_DATA", data->c_str(), /*overwrite=*/0);
+  return {programme.string(), std::string(kInPlaceOf) + name};
+}
+
+}  // namespace
+
+std::vector<std::string> torch_command(const std::string& name, const std::string& library) {
+  if (!library.empty() && is_programme(library)) return stand_in(fs::absolute(library), name);
   const fs::path own_folder = fs::read_symlink("/proc/self/exe").parent_path();
   const fs::path path = own_folder / name;
   if (!path_exists(path))
@@ -21,7 +42,7 @@ fs::path torch_program(const std::string& name) {
                             "Trireme again",
                             name));
   use_libtorch(own_folder);
-  return path;
+  return {path.string()};
 }
 
 std::string make_run_dir(const Config& config) {

@@ -3,13 +3,16 @@
 #include <trireme/run/config.h>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 namespace trireme {
 
-// The path of a programme with torch in the folder of this programme. It will find LibTorch if
-// this process starts it (libtorch_place.h). Throws Error(not_found) if the programme is missing,
-// and as use_libtorch() does.
-std::filesystem::path torch_program(const std::string& name);
+// The words that start the programme with torch of this name, "trireme-worker" or "trireme-bench".
+// It is in the folder of this programme, and will find LibTorch if this process starts it
+// (libtorch_place.h). A `library` (model.library) that is a programme stands in for it, and will
+// find the data that ship with this one. Throws Error(not_found) if the programme is missing,
+// Error(invalid_argument) if it may not be executed, and as use_libtorch() does.
+std::vector<std::string> torch_command(const std::string& name, const std::string& library);
 
 // run.dir, or a new folder named after data and time ("runs/digits-20260131-101500").
 std::string make_run_dir(const Config& config);

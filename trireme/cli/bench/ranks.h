@@ -1,6 +1,7 @@
 // The subcommands of `trireme-bench`: what each rank does in a measurement of `trireme bench`.
 #pragma once
 #include <trireme/cli/bench_mesh.h>
+#include <trireme/cli/command_line.h>
 #include <trireme/comm/world.h>
 #include <functional>
 #include <memory>
@@ -33,6 +34,7 @@ std::vector<double> on_every_rank_of_mesh(
     World& world, int threads, const plan::Mesh& mesh,
     const std::function<std::vector<double>(std::shared_ptr<Group>, const MeshRank&)>& rank_body);
 
+void add_bench_ranks(Command app);  // The subcommands.
 int bench_step(const RankArguments& arguments);
 int bench_first_step(const RankArguments& arguments);
 int bench_collectives(const RankArguments& arguments);

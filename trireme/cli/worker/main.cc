@@ -4,10 +4,5 @@
 
 int main(int argc, char** argv) {
   trireme::cli::run_worker_program(argc, argv, "trireme-worker", "Started by trireme",
-                                   [](trireme::cli::Command app) {
-                                     trireme::cli::add_worker_train(app);
-                                     trireme::cli::add_worker_plan(app);
-                                     trireme::cli::add_worker_doctor(app);
-                                     trireme::cli::add_worker_data(app);
-                                   });
+                                   trireme::cli::add_worker_commands);
 }
