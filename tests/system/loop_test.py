@@ -31,8 +31,8 @@ class LoopTest(SystemTest):
                 self.assertAlmostEqual(other[key], value, delta=1e-9 * max(1, abs(value)),
                                        msg=f"{key} of line {step}")
 
-    def continued(self, *options, processes=1, **variables):
-        words = (PROGRAMME, "continued")
+    def continued(self, *options, processes=1, loop="continued", **variables):
+        words = (PROGRAMME, loop)
         if processes > 1 or options:
             words = (TRIREME, "launch", "--workers", processes, *options, "--", *words)
         code, out, err = self.run_to_end(*words, timeout=90, env=environment(
@@ -41,11 +41,11 @@ class LoopTest(SystemTest):
         lines = [line for line in out.splitlines() if "{" in line]
         return json.loads(lines[-1][lines[-1].index("{"):])
 
-    def undisturbed(self):
-        """What the loop `continued` of a process alone says at its end."""
-        if "continued" not in self.known:
-            self.known["continued"] = self.continued()
-        return dict(self.known["continued"])
+    def undisturbed(self, loop="continued"):
+        """What a loop of a process alone that continues says at its end."""
+        if loop not in self.known:
+            self.known[loop] = self.continued(loop=loop)
+        return dict(self.known[loop])
 
     def assert_same_end(self, found, expected, but=("ranks", "drawn")):
         for key in expected.keys() - set(but):

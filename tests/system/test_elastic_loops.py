@@ -34,6 +34,89 @@ class ElasticLoops(LoopTest):
                 if before == after == 1:
                     self.assertEqual(found, undisturbed)  # Random numbers too, bit for bit.
 
+    def test_a_loop_with_replicas_continues_with_any_number_of_processes(self):
+        loop = "continued_replicas"
+        undisturbed = self.undisturbed(loop)
+        self.assertEqual((undisturbed["steps"], undisturbed["epochs"]), (24, 4))
+        self.assertLess(undisturbed["rate"], 0.001)  # The schedule has done its work.
+        shared, apart = {}, {"TEST_APART": 1}
+        for stop, before, after, kind in ((8, 1, 1, shared), (12, 1, 2, shared), (13, 3, 2, apart),
+                                          (16, 2, 1, shared), (16, 2, 2, apart)):
+            with self.subTest(stop=stop, before=before, after=after, kind=kind):
+                folder = self.folder / f"{stop}-{before}-{after}-{len(kind)}"
+                self.continued(processes=before, loop=loop, TEST_FOLDER=folder, TEST_STOP=stop,
+                               **kind)
+                found = self.continued(processes=after, loop=loop, TEST_FOLDER=folder, **kind)
+                self.assert_same_end(found, undisturbed)
+                if before == after == 1:
+                    self.assertEqual(found, undisturbed)  # Bit for bit.
+
+    def test_masters_of_replicas_continue(self):
+        loop, half = "continued_replicas", {"TEST_HALF": 1}
+        whole = self.continued(processes=2, loop=loop, **half)
+        folder = self.folder / "half"
+        self.continued(processes=2, loop=loop, TEST_FOLDER=folder, TEST_STOP=12, **half)
+        # Masters that begin as the parameters in 16 bits would end otherwise.
+        self.assertEqual(self.continued(processes=2, loop=loop, TEST_FOLDER=folder, **half), whole)
+        saved = b"".join(file.read_bytes() for file in folder.glob("*/*.safetensors"))
+        self.assertIn(b"master/hidden.weight", saved)
+        self.assertIn(b"critic.hidden.weight", saved)
+
+    def test_a_checkpoint_of_other_replicas_is_refused(self):
+        folder = self.folder / "alone"
+        self.continued(TEST_FOLDER=folder, TEST_STOP=8)
+        code, out, err = self.run_scenario("continued_replicas", 2, TEST_FOLDER=folder)
+        self.assertNotEqual(code, 0, out + err)
+        self.assertIn("the same models, optimizers and calls of Checkpoint::include()", err)
+
+    def test_replicas_that_are_asked_to_stop_save_and_go_on_later(self):
+        loop = "continued_replicas"
+        undisturbed = self.undisturbed(loop)
+        for processes in (1, 2):
+            with self.subTest(processes=processes):
+                folder = self.folder / f"stopped-{processes}"
+                words = (PROGRAMME, loop)
+                if processes > 1:
+                    words = (TRIREME, "launch", "--workers", processes, "--", *words)
+                job = self.start(*words, env=environment(TEST_FOLDER=str(folder),
+                                                         TEST_PAUSE="200"))
+                wait_until(lambda: list(folder.glob("step-*")), 30, "a checkpoint")
+                job.send_signal(signal.SIGTERM)
+                out, err = job.communicate(timeout=60)
+                self.assertEqual(job.returncode, 143 if processes > 1 else 0, out + err)
+                self.assertIn('"stopped":true', out)
+                found = self.continued(processes=processes, loop=loop, TEST_FOLDER=folder)
+                self.assert_same_end(found, undisturbed)
+
+    def test_replicas_go_on_without_a_lost_worker(self):
+        undisturbed = self.undisturbed("continued_replicas")
+        for lost, kill, kind in ((1, 1, {}), (0, 7, {}), (2, 12, {"TEST_APART": 1}),
+                                 (0, 24, {"TEST_APART": 1})):
+            with self.subTest(lost=lost, kill=kill, kind=kind):
+                found = self.continued("--elastic", "2:3", processes=3, loop="continued_replicas",
+                                       TEST_LOST=lost, TEST_KILL=kill, **kind)
+                self.assert_same_end(found, undisturbed)
+
+    def test_replicas_go_on_with_a_process_that_joins_and_alone(self):
+        loop = "continued_replicas"
+        undisturbed = self.undisturbed(loop)
+        found = self.continued("--elastic", "2:3", processes=3, loop=loop, TEST_LOST=1,
+                               TEST_KILL=3, TEST_PAUSE=150)
+        self.assertEqual(found["ranks"], 3)
+        self.assert_same_end(found, undisturbed)
+        found = self.continued("--elastic", "1:2", processes=2, loop=loop, TEST_LOST=0, TEST_KILL=3)
+        self.assert_same_end(found, undisturbed)
+
+    def test_masters_of_replicas_go_on_without_a_lost_worker(self):
+        # Two ranks wait for a new one, so the bits are those of a job without a loss. They would
+        # not be if masters began anew as the parameters in 16 bits.
+        loop, half = "continued_replicas", {"TEST_HALF": 1}
+        whole = self.continued(processes=2, loop=loop, **half)
+        found = self.continued("--elastic", "2:2", processes=2, loop=loop, TEST_LOST=1,
+                               TEST_KILL=9, **half)
+        for key in ("sum", "critic", "rate", "steps"):
+            self.assertEqual(found[key], whole[key], key)
+
     def test_a_group_that_was_added_in_a_step_that_is_given_up_is_added_again(self):
         whole = self.lines_of("grouped", 1)
         code, out, err = self.run_to_end(

@@ -266,12 +266,11 @@ class LoopMistakes(SystemTest):
         self.assertIn("OwnStepsOptions::joins in an elastic job", err)
         self.assertIn("the programme's use of Trireme", err)
 
-    def test_an_elastic_job_has_no_data_parallel(self):
+    def test_replicas_of_an_elastic_job_are_in_an_elastic_loop(self):
         code, out, err = self.run_to_end(TRIREME, "launch", "--elastic", "2:2", "--", PROGRAMME,
                                          "drifted_with_data_parallel", timeout=60)
         self.assertEqual(code, 2, out + err)
-        self.assertRegex(err, r"DataParallel in an elastic job \(--elastic\).*; try: Distributed "
-                         r"inside run_elastic\(\)")
+        self.assertRegex(err, r"step 1: the job is elastic .* try: trireme::run_elastic\(")
 
     def test_a_loop_that_says_so_goes_on_behind_a_loss_that_is_nan(self):
         for name in ("skipped_nan_with_data_parallel", "own_look_at_gradients"):

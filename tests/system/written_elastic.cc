@@ -1,6 +1,9 @@
 // Loops that continue: from a checkpoint, from files, or without a lost worker.
 #include <torch/optim/schedulers/reduce_on_plateau_scheduler.h>
 #include <trireme/base/deadline.h>
+#include <trireme/data/from_dataset.h>
+#include <trireme/data/loader.h>
+#include <trireme/parallel/data_parallel.h>
 #include <trireme/parallel/distributed.h>
 #include <trireme/train/loop_record.h>
 #include <trireme/train/own_checkpoint.h>
@@ -90,6 +93,55 @@ void continued(World& world) {
                 {"ranks", world.size()},
                 {"drawn", torch::rand({1}).item<double>()},
                 {"sum", sum_of(model)}});
+}
+
+// A loop with DataParallel that continues: two models, and a Loader. With TEST_HALF=1 the first one
+// has masters. Worker TEST_LOST is killed between the steps of the models in step TEST_KILL of the
+// first generation.
+void continued_replicas(World& world) {
+  const auto is_lost_in = [&](int64_t step) {
+    return step == number_in("TEST_KILL") && world.worker() == number_in("TEST_LOST") &&
+           world.identity().generation == 0;
+  };
+  const int stop_at = number_in("TEST_STOP"), pause = std::max(0, number_in("TEST_PAUSE"));
+  const auto type = number_in("TEST_HALF") == 1 ? torch::kBFloat16 : torch::kDouble;
+  auto model = std::make_shared<Net>(), critic = std::make_shared<Net>();
+  model->to(type);
+  critic->to(torch::kDouble);
+  trireme::Loader loader(world, trireme::from_dataset(Samples()),
+                         {.batch = 20, .seed = 3, .dtype = torch::kDouble});
+  trireme::DataParallel replica(world, model, trireme::Adam{.lr = 0.01}, replica_options());
+  trireme::DataParallel of_critic(world, critic, trireme::SGD{.lr = 0.1, .momentum = 0.9},
+                                  replica_options());
+  torch::optim::StepLR schedule(replica.optimizer(), 4, 0.5);
+  trireme::Checkpoint checkpoint(world, replica,
+                                 {.dir = text_in("TEST_FOLDER"), .every_steps = 4});
+  checkpoint.include("critic", of_critic);
+  checkpoint.include(schedule);
+  checkpoint.include(loader);
+  trireme::run_elastic(world, checkpoint, [&] {
+    while (loader.position().epoch < 4)
+      for (const trireme::Batch& batch : loader) {
+        const auto guess = model->forward(batch.data.to(type)).to(torch::kDouble);
+        replica.step(torch::nn::functional::cross_entropy(guess, batch.target), batch.size(),
+                     batch.global_size);
+        if (is_lost_in(checkpoint.step() + 1)) std::raise(SIGKILL);
+        const auto judged = critic->forward(batch.data) + 0 * torch::rand({1}, torch::kDouble);
+        of_critic.step(torch::mse_loss(judged, guess.detach()), batch.size());
+        schedule.step();
+        checkpoint.commit();
+        if (checkpoint.step() == stop_at) return;
+        std::this_thread::sleep_for(std::chrono::milliseconds(pause));
+      }
+  });
+  print(world, {{"steps", checkpoint.step()},
+                {"epochs", loader.position().epoch},
+                {"stopped", checkpoint.stopped()},
+                {"ranks", world.size()},
+                {"drawn", torch::rand({1}).item<double>()},
+                {"rate", replica.optimizer().param_groups()[0].options().get_lr()},
+                {"sum", sum_of(*model)},
+                {"critic", sum_of(*critic)}});
 }
 
 // The last rank leaves inside the loop of an elastic job (TEST_LEAVES: "leave"), ends its process
@@ -278,6 +330,7 @@ void loaded(World& world) {
 
 Loops written_elastic() {
   return {{"continued", continued},
+          {"continued_replicas", continued_replicas},
           {"replaced", replaced},
           {"left_an_elastic_loop", left_an_elastic_loop},
           {"grouped", grouped},

@@ -371,6 +371,7 @@ struct Loader::Impl {
   std::shared_ptr<const Source> source;
   LoaderOptions options;
   int rank, world_size;
+  ShareNow share_now;  // May be null.
   plan::DataPlan plan;
   plan::DataPosition position;           // The batch that next() returns next.
   plan::DataPosition scheduled;          // The next batch that a thread is given.
@@ -401,6 +402,7 @@ Loader::~Loader() = default;
 Loader::Loader(Loader&&) noexcept = default;
 
 Batch Loader::next() {
+  take_share();
   const auto begin = std::chrono::steady_clock::now();
   impl_->announce_ahead();
   Batch batch = impl_->prefetch
@@ -435,6 +437,21 @@ void Loader::seek(plan::DataPosition position) {
           "the data set that the position was saved with");
   const bool epoch_is_over = impl_->plan.global_batch(position).empty();
   impl_->seek(epoch_is_over ? plan::DataPosition{.epoch = position.epoch + 1} : position);
+}
+
+void Loader::follow(ShareNow share_now) { impl_->share_now = std::move(share_now); }
+
+void Loader::take_share() {
+  const auto now = impl_->share_now ? impl_->share_now() : std::nullopt;
+  if (!now || *now == std::pair(impl_->rank, impl_->world_size)) return;
+  check_options(impl_->source.get(), impl_->options, now->first, now->second);
+  LoaderOptions options = impl_->options;
+  if (options.threads != 0) options.start = impl_->tuner.setting();
+  impl_->prefetch.reset();  // No thread loads for two shares.
+  auto made = std::make_unique<Impl>(impl_->source, options, now->first, now->second);
+  made->seek(impl_->position);
+  made->share_now = std::move(impl_->share_now);
+  impl_ = std::move(made);
 }
 
 double Loader::seconds_waited() const { return impl_->waited; }

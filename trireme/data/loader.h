@@ -9,9 +9,11 @@
 #include <trireme/data/tuner.h>
 #include <trireme/plan/data_plan.h>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace trireme {
@@ -65,10 +67,17 @@ class Loader {
   // if the global batch has fewer samples than there are replicas.
   Loader(std::shared_ptr<const Source> source, LoaderOptions options, int rank = 0,
          int world_size = 1);
-  // Loads the share of the calling rank of a World, with one replica per worker, or of a Group.
+  // Loads the share of the calling rank of a World, with one replica per worker, or of a Group. In
+  // the next generation of an elastic job a World has other ranks, and its loaders other shares.
   template <typename Ranks>
   Loader(const Ranks& ranks, std::shared_ptr<const Source> source, LoaderOptions options)
-      : Loader(std::move(source), options, ranks.rank(), ranks.size()) {}
+      : Loader(std::move(source), options, ranks.rank(), ranks.size()) {
+    if constexpr (requires { ranks.own_loop()->world->rank(); })
+      follow([loop = ranks.own_loop()] {
+        return loop->world ? std::optional(std::pair(loop->world->rank(), loop->world->size()))
+                           : std::nullopt;
+      });
+  }
   // First tries that cannot work: the compiler's message says what does.
   template <typename Ranks, typename Dataset>
     requires requires { typename std::remove_cvref_t<Dataset>::BatchType; }
@@ -138,6 +147,11 @@ class Loader {
 
  private:
   struct Impl;
+  // Gives the rank and the number of replicas that count now; nothing: they stay.
+  using ShareNow = std::function<std::optional<std::pair<int, int>>()>;
+  void follow(ShareNow share_now);
+  // Drops the batches that were read ahead, if another share counts.
+  void take_share();
   std::unique_ptr<Impl> impl_;
 };
 

@@ -200,6 +200,7 @@ class AllReduceExchange : public Exchange {
     outcome.loss = mine.samples > 0 ? mine.loss_sum / static_cast<double>(mine.samples) : 0;
     outcome.stop = mine.wants_stop;
     outcome.regroup = mine.wants_regroup;
+    outcome.end = mine.wants_end;
     if (!std::isfinite(mine.loss_sum)) outcome.nonfinite_ranks = {group_->rank()};
     return outcome;
   }

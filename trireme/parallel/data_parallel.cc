@@ -21,6 +21,7 @@
 #include <cmath>
 #include <exception>
 #include <limits>
+#include <mutex>
 
 namespace trireme {
 namespace {
@@ -139,9 +140,9 @@ bool DataParallel::Impl::is_digest_due() const {
   return compares_parameters() && (own_steps < 2 || own_steps % kStepsBetweenDigests == 0);
 }
 
-void DataParallel::Impl::look_for_own_loop(World& world, bool may_train_apart) {
+void DataParallel::Impl::look_for_own_loop(World& world, int the_number, bool may_train_apart) {
   own_loop = world.own_loop();
-  number = own_loop->replicas++;
+  number = the_number;
   draws = std::make_unique<EqualDraws>(device);
   past_engine = std::make_unique<UpdatesPastEngine>(state.parameters);
   own_backward = std::make_unique<GradientWatch>(tensors_of(state.parameters),
@@ -158,6 +159,12 @@ void DataParallel::Impl::look_for_own_loop(World& world, bool may_train_apart) {
   apart_from_engines->know(state.parameters);
 }
 
+// Another engine takes this one's place, and has the parameters at the end.
+void DataParallel::Impl::forget_loop() {
+  own_backward.reset();
+  own_loop.reset();
+}
+
 void DataParallel::Impl::enter(Phase phase) const {
   if (own_loop) own_loop->enter(phase);
 }
@@ -172,7 +179,7 @@ void DataParallel::Impl::look_at_own_step(const StepOutcome& outcome) {
   ++own_steps;
   if (apart_from_engines) apart_from_engines->end_step();
   const bool is_finite = outcome.nonfinite_ranks.empty();
-  if (outcome.samples == 0 && !outcome.stop && !outcome.regroup && is_finite)
+  if (outcome.samples == 0 && !outcome.stop && !outcome.end && !outcome.regroup && is_finite)
     throw Error(ErrorCode::invalid_argument, "parallel",
                 fmt::format("step {}: step() without a loss: no rank has called "
                             "backward(loss, samples) since the step before",
@@ -264,10 +271,17 @@ StepOutcome DataParallel::Impl::exchange_facts(const Contribution& mine, const U
 }
 
 StepOutcome DataParallel::Impl::finish(const Update& update) {
-  if (own_loop) own_loop->require_not_left("step()");
+  if (own_loop) {
+    own_loop->require_not_left("step()");
+    own_loop->require_elastic();
+  }
   enter(Phase::exchange);
   Contribution mine = std::exchange(pending, Contribution{});
   mine.digest = digest_for_own_loop();
+  if (own_loop && own_loop->is_elastic) {
+    mine.wants_end = own_loop->wants_stop();
+    mine.wants_regroup = mine.wants_regroup || own_loop->world->regroup_wanted();
+  }
   if (scaler) mine.gradient_scale = scaler->scale();
   if (mine.change.change == Change::none) mine.change = forms.find_change();
   if (apart_from_engines && mine.change.change == Change::none)
@@ -287,6 +301,10 @@ StepOutcome DataParallel::Impl::finish(const Update& update) {
   forget_writes();
   if (draws && number == 0 && group->size() > 1) draws->look(*group, own_steps + 1);
   tell_unused(outcome);
+  if (own_loop && own_loop->is_elastic) {
+    own_loop->stop = own_loop->stop || outcome.end;
+    own_loop->regroup = own_loop->regroup || outcome.regroup;
+  }
   look_at_own_step(outcome);
   if (scaler && outcome.samples > 0 && outcome.nonfinite_ranks.empty())
     scaler->update(outcome.nonfinite_gradients);
@@ -295,199 +313,239 @@ StepOutcome DataParallel::Impl::finish(const Update& update) {
 
 namespace {
 
-std::unique_ptr<DataParallel::Impl> join(World& world, std::shared_ptr<torch::nn::Module> module,
-                                         UpdatedTensors updated,
-                                         const DataParallelOptions& options) {
-  if (!updated.optimizer)
-    throw Error(ErrorCode::invalid_argument, "parallel", "the optimizer is null",
-                "pass one, or options such as trireme::SGD{.lr = 0.1}");
-  if (world.is_elastic())
-    throw Error(ErrorCode::unsupported, "parallel",
-                "DataParallel in an elastic job (--elastic): it keeps no copy of the state with "
-                "which the others could go on without a lost worker",
-                "Distributed inside run_elastic() (docs/own_loop.md), or trireme launch without "
-                "--elastic");
-  auto impl = std::make_unique<DataParallel::Impl>(world.make_groups(1)[0], std::move(module),
-                                                   std::move(updated), options);
-  impl->look_for_own_loop(world, options.trains_apart);
-  SyncBatchNorm::weigh_by(nullptr);
-  draw_other_numbers(impl->device, world.rank(), /*number=*/0);
-  listen_for_faults(world);
-  return impl;
+struct OfReplicas {
+  std::mutex mutex;
+  std::vector<std::weak_ptr<torch::optim::Optimizer>> optimizers;
+};
+OfReplicas& of_replicas() {
+  static OfReplicas all;
+  return all;
 }
 
 }  // namespace
 
+bool is_of_a_replica(const torch::optim::Optimizer& optimizer) {
+  auto& [mutex, optimizers] = of_replicas();
+  const std::lock_guard lock(mutex);
+  return std::ranges::any_of(optimizers,
+                             [&](const auto& each) { return each.lock().get() == &optimizer; });
+}
+
+struct DataParallel::Seat {
+  std::unique_ptr<Impl> impl;
+  // Makes the engine of the next generation on the same tensors; null without a World.
+  std::shared_ptr<const std::function<void()>> rebind = {};
+};
+
+DataParallel::Impl& DataParallel::impl() const { return *seat_->impl; }
+
+std::unique_ptr<DataParallel::Seat> DataParallel::join(World& world,
+                                                       std::shared_ptr<torch::nn::Module> module,
+                                                       const UpdatedTensors& updated,
+                                                       DataParallelOptions options) {
+  if (!updated.optimizer)
+    throw Error(ErrorCode::invalid_argument, "parallel", "the optimizer is null",
+                "pass one, or options such as trireme::SGD{.lr = 0.1}");
+  {
+    auto& [mutex, optimizers] = of_replicas();
+    const std::lock_guard lock(mutex);
+    std::erase_if(optimizers, [](const auto& each) { return each.expired(); });
+    optimizers.push_back(updated.optimizer);
+  }
+  auto seat = std::make_unique<Seat>();
+  const std::shared_ptr<World::OwnLoop> loop = world.own_loop();
+  const auto bind = [loop, module = std::move(module), updated, options = std::move(options),
+                     number = loop->replicas++, seat = seat.get()] {
+    World& now = *loop->world;
+    if (seat->impl) seat->impl->forget_loop();
+    seat->impl.reset();  // The tensors are home then.
+    std::shared_ptr<Group> group = now.make_groups(1)[0];
+    DataParallelOptions own = options;
+    own.state_follows = now.identity().generation > 0;  // From the Checkpoint of the loop.
+    auto impl = std::make_unique<Impl>(std::move(group), module, updated, own);
+    impl->look_for_own_loop(now, number, options.trains_apart);
+    SyncBatchNorm::weigh_by(nullptr);
+    draw_other_numbers(impl->device, now.rank(), /*number=*/0);
+    seat->impl = std::move(impl);
+  };
+  bind();
+  listen_for_faults(world);
+  seat->rebind = std::make_shared<const std::function<void()>>(bind);
+  loop->rebind.emplace_back(seat->rebind);
+  return seat;
+}
+
 DataParallel::DataParallel(World& world, std::shared_ptr<torch::nn::Module> module,
                            const OptimizerFactory& optimizer, DataParallelOptions options)
-    : impl_(join(world, module, UpdatedTensors(*module, optimizer), options)) {}
+    : seat_(join(world, module, UpdatedTensors(*module, optimizer), std::move(options))) {}
 DataParallel::DataParallel(World& world, std::shared_ptr<torch::nn::Module> module,
                            std::shared_ptr<torch::optim::Optimizer> optimizer,
                            DataParallelOptions options)
-    : impl_(join(world, module, UpdatedTensors(*module, std::move(optimizer)), options)) {}
+    : seat_(join(world, module, UpdatedTensors(*module, std::move(optimizer)),
+                 std::move(options))) {}
 DataParallel::DataParallel(std::shared_ptr<Group> group, std::shared_ptr<torch::nn::Module> module,
                            const OptimizerFactory& optimizer, DataParallelOptions options)
-    : impl_(std::make_unique<Impl>(std::move(group), module, UpdatedTensors(*module, optimizer),
-                                   options)) {}
+    : seat_(std::make_unique<Seat>(Seat{std::make_unique<Impl>(
+          std::move(group), module, UpdatedTensors(*module, optimizer), options)})) {}
 DataParallel::~DataParallel() = default;
 DataParallel::DataParallel(DataParallel&&) noexcept = default;
 
 void DataParallel::backward(const at::Tensor& loss, int64_t samples, int64_t total_samples) {
   if (samples < 0)
-    impl_->refuse_on_all(
+    impl().refuse_on_all(
         {Change::negative_samples,
          static_cast<int>(std::max<int64_t>(samples, std::numeric_limits<int>::min()))});
-  impl_->pending.total_samples = total_samples;
+  impl().pending.total_samples = total_samples;
   // A mean over no samples is NaN. Such a call contributes nothing, because 0 x NaN would be NaN.
   // If batch norms wait for each other, zeros go backward.
   if (samples == 0 && !(loss.defined() && SyncBatchNorm::active())) return;
-  if (loss.numel() != 1) impl_->refuse_on_all({Change::no_scalar, static_cast<int>(loss.numel())});
+  if (loss.numel() != 1) impl().refuse_on_all({Change::no_scalar, static_cast<int>(loss.numel())});
   if (samples > 0)
-    impl_->pending.loss_sum += loss.detach().item<double>() * static_cast<double>(samples);
-  impl_->pending.samples += samples;
+    impl().pending.loss_sum += loss.detach().item<double>() * static_cast<double>(samples);
+  impl().pending.samples += samples;
   // The weight enters where backward starts, so that micro-batches add up without another pass
   // over the gradients.
   const double weight = total_samples > 0
                             ? static_cast<double>(samples) / static_cast<double>(total_samples)
                             : static_cast<double>(samples);
   const at::Tensor start = at::full_like(loss.detach(), weight * loss_scale());
-  impl_->enter(Phase::backward);
+  impl().enter(Phase::backward);
   std::optional<AllocationScope> scope;
-  if (auto memory = impl_->exchange->gradient_memory()) scope.emplace(std::move(memory));
-  World::OwnLoop* const loop = impl_->own_loop.get();
+  if (auto memory = impl().exchange->gradient_memory()) scope.emplace(std::move(memory));
+  World::OwnLoop* const loop = impl().own_loop.get();
   if (loop) ++loop->backwards_of_replicas;
   const std::shared_ptr<void> until_the_end(nullptr, [loop](void*) {
     if (loop) --loop->backwards_of_replicas;
   });
   loss.backward(start);
-  separate_gradients(impl_->state.parameters);
+  separate_gradients(impl().state.parameters);
 }
 
 void DataParallel::last_backward(const at::Tensor& loss, int64_t samples, int64_t total_samples) {
-  impl_->traffic = impl_->group->traffic();
-  impl_->exchange->expect_last_backward(loss_scale());
+  impl().traffic = impl().group->traffic();
+  impl().exchange->expect_last_backward(loss_scale());
   backward(loss, samples, total_samples);
 }
 
 StepOutcome DataParallel::step() {
   const StepOutcome outcome =
-      impl_->finish([this](std::span<const int> reduced) { impl_->update(reduced); });
-  impl_->end_own_step();
+      impl().finish([this](std::span<const int> reduced) { impl().update(reduced); });
+  impl().end_own_step();
   return outcome;
 }
 
 StepOutcome DataParallel::step(const std::function<at::Tensor()>& closure, int64_t samples) {
-  if (impl_->shards)
+  if (impl().shards)
     throw Error(ErrorCode::unsupported, "parallel", "a step by closure has no virtual shards",
                 "an optimizer that needs no closure");
   StepOutcome first;
   bool evaluated = false;
   // The optimizer's own loop asks for losses. Each answer is the global mean, and the reduced
   // gradients are in place.
-  impl_->optimizer->step([&]() -> at::Tensor {
-    impl_->masters.publish();
+  impl().optimizer->step([&]() -> at::Tensor {
+    impl().masters.publish();
     // Clears the gradients of the last evaluation.
-    for (const auto& [name, tensor] : impl_->parameters) tensor.mutable_grad().reset();
+    for (const auto& [name, tensor] : impl().parameters) tensor.mutable_grad().reset();
     backward(closure(), samples);
-    std::vector<at::Tensor> gradients(impl_->parameters.size());
-    const StepOutcome outcome = impl_->finish([&](std::span<const int> parameters) {
+    std::vector<at::Tensor> gradients(impl().parameters.size());
+    const StepOutcome outcome = impl().finish([&](std::span<const int> parameters) {
       for (const int p : parameters)
-        gradients[p] = impl_->parameters[p].tensor.grad().defined()
-                           ? impl_->parameters[p].tensor.grad().clone()
+        gradients[p] = impl().parameters[p].tensor.grad().defined()
+                           ? impl().parameters[p].tensor.grad().clone()
                            : at::Tensor();
     });
     for (size_t p = 0; p < gradients.size(); ++p)
-      if (gradients[p].defined()) impl_->parameters[p].tensor.mutable_grad() = gradients[p];
+      if (gradients[p].defined()) impl().parameters[p].tensor.mutable_grad() = gradients[p];
     if (!evaluated) first = outcome;
     evaluated = true;
     return at::scalar_tensor(outcome.nonfinite_ranks.empty() ? outcome.loss : std::nan(""),
                              at::kDouble);
   });
-  impl_->masters.publish();
-  for (const auto& [name, tensor] : impl_->parameters) tensor.mutable_grad().reset();
-  impl_->end_own_step();
+  impl().masters.publish();
+  for (const auto& [name, tensor] : impl().parameters) tensor.mutable_grad().reset();
+  impl().end_own_step();
   return first;
 }
 
-bool DataParallel::is_torn() const { return impl_->shared && impl_->shared->is_torn(); }
-void DataParallel::request_stop() { impl_->pending.wants_stop = true; }
-void DataParallel::request_regroup() { impl_->pending.wants_regroup = true; }
+bool DataParallel::is_torn() const { return impl().shared && impl().shared->is_torn(); }
+void DataParallel::request_stop() { impl().pending.wants_stop = true; }
+void DataParallel::request_regroup() { impl().pending.wants_regroup = true; }
 void DataParallel::synchronise() {
-  if (impl_->apart) impl_->apart->synchronise();
-  impl_->forget_writes();
-  impl_->masters.publish();
+  if (impl().apart) impl().apart->synchronise();
+  impl().forget_writes();
+  impl().masters.publish();
 }
-void DataParallel::sync_buffers() { impl_->broadcast(impl_->state.buffers); }
-void DataParallel::sync_state() { impl_->sync_state(); }
+void DataParallel::sync_buffers() { impl().broadcast(impl().state.buffers); }
+void DataParallel::sync_state() { impl().sync_state(); }
 
 void DataParallel::sync_masters() {
-  if (impl_->shared) impl_->shared->sync_parameters();
+  if (impl().shared) impl().shared->sync_parameters();
 }
 
 std::vector<Block> DataParallel::paged(const std::vector<Block>& blocks) {
-  if (impl_->shared) return impl_->shared->paged(blocks);
-  return impl_->offloaded ? impl_->offloaded->paged(blocks) : blocks;
+  if (impl().shared) return impl().shared->paged(blocks);
+  return impl().offloaded ? impl().offloaded->paged(blocks) : blocks;
 }
 
-double DataParallel::loss_scale() const { return impl_->scaler ? impl_->scaler->scale() : 1.0; }
+double DataParallel::loss_scale() const { return impl().scaler ? impl().scaler->scale() : 1.0; }
 
 Json DataParallel::counters() const {
-  Json counters = {{"exchange", impl_->exchange->counters()}};
-  if (impl_->scaler) counters["loss_scale"] = impl_->scaler->state();
+  Json counters = {{"exchange", impl().exchange->counters()}};
+  if (impl().scaler) counters["loss_scale"] = impl().scaler->state();
   return counters;
 }
 void DataParallel::load_counters(const Json& counters) {
-  if (counters.contains("exchange")) impl_->exchange->load_counters(counters["exchange"]);
-  if (impl_->scaler && counters.contains("loss_scale"))
-    impl_->scaler->load(counters["loss_scale"]);
+  if (counters.contains("exchange")) impl().exchange->load_counters(counters["exchange"]);
+  if (impl().scaler && counters.contains("loss_scale"))
+    impl().scaler->load(counters["loss_scale"]);
 }
 
 std::vector<NamedTensor> DataParallel::masters() const {
-  std::vector<NamedTensor> masters = impl_->masters_by_parameter();
+  std::vector<NamedTensor> masters = impl().masters_by_parameter();
   for (NamedTensor& master : masters) master.name = "master/" + master.name;
   return masters;
 }
 std::vector<NamedTensor> DataParallel::own_state() {
   std::vector<NamedTensor> own;
-  for (const StateEntry& entry : impl_->exchange->state())
+  for (const StateEntry& entry : impl().exchange->state())
     own.push_back({entry.slice.tensor, entry.tensor});
   return own;
 }
 StateView DataParallel::state_view() {
   StateView view;
-  append(view, impl_->state.parameters, StateKind::parameter);
-  append(view, impl_->state.buffers, StateKind::buffer);
-  append(view, impl_->masters_by_parameter(), StateKind::master);
-  const StateView own = impl_->exchange->state();
+  append(view, impl().state.parameters, StateKind::parameter);
+  append(view, impl().state.buffers, StateKind::buffer);
+  append(view, impl().masters_by_parameter(), StateKind::master);
+  const StateView own = impl().exchange->state();
   view.insert(view.end(), own.begin(), own.end());
   return view;
 }
 
 const std::vector<NamedTensor>& DataParallel::updated_parameters() const {
-  return impl_->parameters;
+  return impl().parameters;
 }
-void DataParallel::check_parameters() const { impl_->refuse_changes(); }
+void DataParallel::check_parameters() const { impl().refuse_changes(); }
 void DataParallel::modify_parameters(const std::function<void()>& change) {
-  impl_->refuse_changes();
-  if (impl_->group->rank() == 0) {
+  impl().refuse_changes();
+  if (impl().group->rank() == 0) {
     const torch::NoGradGuard no_grad;
     change();
   }
-  impl_->sync_state();
+  impl().sync_state();
 }
-plan::ShardRange DataParallel::shards() const { return impl_->with_shards().shards(); }
+plan::ShardRange DataParallel::shards() const { return impl().with_shards().shards(); }
 void DataParallel::end_shard() {
-  Contribution& pending = impl_->pending;
-  impl_->masters.take_gradients();
-  impl_->with_shards().end_shard(pending);
+  Contribution& pending = impl().pending;
+  impl().masters.take_gradients();
+  impl().with_shards().end_shard(pending);
   pending.loss_sum = 0;
   pending.samples = 0;
 }
-const plan::EnginePlan& DataParallel::plan() const { return impl_->plan; }
-bool DataParallel::shares_parameters() const { return impl_->shared != nullptr; }
+const plan::EnginePlan& DataParallel::plan() const { return impl().plan; }
+bool DataParallel::shares_parameters() const { return impl().shared != nullptr; }
 
-const ModuleState& DataParallel::state() const { return impl_->state; }
-torch::optim::Optimizer& DataParallel::optimizer() { return *impl_->optimizer; }
-Group& DataParallel::group() { return *impl_->group; }
+const ModuleState& DataParallel::state() const { return impl().state; }
+torch::optim::Optimizer& DataParallel::optimizer() { return *impl().optimizer; }
+Group& DataParallel::group() { return *impl().group; }
 
 }  // namespace trireme

@@ -33,6 +33,8 @@ class OptimizerOptions;
 
 namespace trireme {
 
+struct UpdatedTensors;
+
 // One thread at a time may use it. A loop of a World calls neither loss.backward() nor an
 // optimizer's step() for the parameters itself: after 16 such updates without a step() of the
 // DataParallel, that backward() throws Error(invalid_argument), and so does World::leave() after
@@ -42,8 +44,9 @@ class DataParallel {
   // COLLECTIVE. For one replica in each process. Connects the world, plans the engine, and
   // compares model, options, optimizer and plan over all ranks: Error(invalid_argument) names two
   // ranks and the first difference. Then every rank takes rank 0's parameters and buffers. Rank 0
-  // draws random numbers as before, and each other rank its own. Throws Error(unsupported) in an
-  // elastic job, before it connects.
+  // draws random numbers as before, and each other rank its own. In an elastic job the loop runs
+  // inside run_elastic(), with a Checkpoint of the DataParallel (train/own_checkpoint.h); step()
+  // throws Error(invalid_argument) elsewhere.
   DataParallel(World& world, std::shared_ptr<torch::nn::Module> module,
                const OptimizerFactory& optimizer, DataParallelOptions options = {});
   // Does the same with an optimizer that the caller made, e.g. with parameter groups.
@@ -163,7 +166,15 @@ class DataParallel {
   struct Impl;
 
  private:
-  std::unique_ptr<Impl> impl_;
+  struct Seat;  // It has the engine of this generation.
+  static std::unique_ptr<Seat> join(World& world, std::shared_ptr<torch::nn::Module> module,
+                                    const UpdatedTensors& updated, DataParallelOptions options);
+  Impl& impl() const;
+
+  std::unique_ptr<Seat> seat_;
 };
+
+// Whether it is the optimizer of a DataParallel that was made with a World. Any thread.
+bool is_of_a_replica(const torch::optim::Optimizer& optimizer);
 
 }  // namespace trireme

@@ -91,7 +91,8 @@ struct DataParallel::Impl : UpdatedTensors {
   bool compares_parameters() const;
   bool is_digest_due() const;
   uint64_t digest_for_own_loop() const;
-  void look_for_own_loop(World& world, bool may_train_apart);
+  void look_for_own_loop(World& world, int the_number, bool may_train_apart);
+  void forget_loop();
   void look_at_own_step(const StepOutcome& outcome);
   // Runs in each backward, when a gradient has been accumulated.
   void look_at_own_backward();

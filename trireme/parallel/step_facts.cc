@@ -35,7 +35,7 @@ void StepFacts::write(const Contribution& mine, int rank, const std::vector<bool
   fact[kLoss] = finite ? mine.loss_sum : 0;
   fact[kSamples] = static_cast<double>(mine.samples);
   fact[kOfKnownTotal] = mine.total_samples > 0 ? static_cast<double>(mine.samples) : 0;
-  fact[kStop] = mine.wants_stop;
+  fact[kStop] = (mine.wants_stop ? 1 : 0) + (mine.wants_end ? kOfEnd : 0);
   fact[kRegroup] = mine.wants_regroup;
   fact[kBadGradients] = !gradients_are_finite;
   fact[nonfinite(rank)] = !finite;
@@ -117,7 +117,8 @@ StepFacts::Summed StepFacts::read(const at::Tensor& values) const {
   StepOutcome& outcome = summed.outcome;
   outcome.samples = std::llround(fact[kSamples]);
   outcome.loss = outcome.samples > 0 ? fact[kLoss] / static_cast<double>(outcome.samples) : 0;
-  outcome.stop = fact[kStop] > 0;
+  outcome.stop = std::fmod(fact[kStop], kOfEnd) > 0;
+  outcome.end = fact[kStop] >= kOfEnd;
   outcome.regroup = fact[kRegroup] > 0;
   outcome.nonfinite_gradients = fact[kBadGradients] > 0;
   outcome.writes_differ = writes_differ(fact);

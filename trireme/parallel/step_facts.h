@@ -67,6 +67,8 @@ class StepFacts {
  private:
   static constexpr int kLoss = 0, kSamples = 1, kOfKnownTotal = 2, kStop = 3, kRegroup = 4,
                        kBadGradients = 5, kFixed = 6;
+  // Each rank whose loop is asked to end adds it to kStop, and each that wants to stop adds 1.
+  static constexpr double kOfEnd = 1 << 20;
   int nonfinite(int rank) const { return kFixed + rank; }
   // The place of the rank's change. A note follows it: the changed parameter, or without a change
   // the number of writes.

@@ -15,6 +15,7 @@ struct Contribution {
   int64_t total_samples = 0;
   bool wants_stop = false;
   bool wants_regroup = false;
+  bool wants_end = false;  // Of a loop of the user's own, as by a signal.
   // The factor by which gradients are too large (loss scaling); the same on all ranks.
   double gradient_scale = 1;
   // A change that this rank found. If there is one, no rank updates and all ranks throw.
@@ -36,6 +37,7 @@ struct StepOutcome {
   double gradient_norm = -1;  // The norm before clipping; negative if it was not computed.
   bool stop = false;          // Some replica wants to stop after this step.
   bool regroup = false;  // Some replica knows that the members of the job change after this step.
+  bool end = false;      // Some replica's loop is asked to end (run_elastic()).
   // Replicas whose loss was NaN or infinite. If there are any, nothing was updated.
   std::vector<int> nonfinite_ranks;
   int nonfinite_parameter = -1;  // The parameter in whose gradient that was found, if known.

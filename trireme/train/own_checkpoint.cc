@@ -10,10 +10,12 @@
 #include <trireme/base/log.h>
 #include <trireme/checkpoint/file_system.h>
 #include <trireme/checkpoint/writer.h>
+#include <trireme/data/loader.h>
 #include <trireme/membership/arrival.h>
 #include <trireme/parallel/model_device.h>
 #include <trireme/parallel/optimizer_transfer.h>
 #include <trireme/parallel/optimizer_view.h>
+#include <trireme/train/loop_model.h>
 #include <trireme/train/loop_record.h>
 #include <trireme/train/lost_peer.h>
 #include <trireme/train/own_checkpoint.h>
@@ -24,6 +26,7 @@
 #include <trireme/train/stop_signal.h>
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -56,40 +59,29 @@ class Listening {
   OwnLoop& loop_;
 };
 
-// A model with its optimizer. The names of the tensors begin with the model's name.
-struct Trained {
-  std::string name;
-  std::shared_ptr<torch::nn::Module> module;
-  torch::optim::Optimizer& optimizer;
-  ModuleState state;
-  OptimizerView view;
-  // The groups of parameters when a checkpoint was loaded, and the learning rates that it has;
-  // none: the loop has committed since.
-  size_t loaded_groups = 0;
-  std::vector<double> saved_rates{};
-
-  Trained(std::string the_name, std::shared_ptr<torch::nn::Module> the_module,
-          torch::optim::Optimizer& the_optimizer)
-      : name(std::move(the_name)),
-        module(std::move(the_module)),
-        optimizer(the_optimizer),
-        state(named_state()),
-        view(optimizer, state.parameters) {}
-
-  std::string shown() const { return name.empty() ? "the model" : "'" + name + "'"; }
-
-  ModuleState named_state() const {
-    ModuleState own = state_of(*module);
-    if (name.empty()) return own;
-    for (auto* const tensors : {&own.parameters, &own.buffers})
-      for (NamedTensor& each : *tensors) each.name = name + "." + each.name;
-    own.aliases.clear();
-    return own;
+class PlaceOfLoader : public LoaderPlace {
+ public:
+  explicit PlaceOfLoader(Loader& loader) : loader_(loader) {}
+  Json position() const override {
+    const plan::DataPosition now = loader_.position();
+    const plan::DataPlanOptions& options = loader_.plan().options();
+    return {{"epoch", now.epoch},         {"consumed", now.consumed},
+            {"samples", options.samples}, {"seed", options.seed},
+            {"batch", options.batch},     {"order", options.shuffle.to_json()}};
   }
-  bool has(const std::string& parameter) const {
-    return std::ranges::any_of(state.parameters,
-                               [&](const NamedTensor& each) { return each.name == parameter; });
+  void seek(const Json& position) override {
+    for (const char* const what : {"seed", "batch", "order"})
+      if (const Json own = this->position()[what]; position.at(what) != own)
+        log_warning("the {} of a Loader was {} in the checkpoint and is {} now: {}", what,
+                    position.at(what).dump(), own.dump(),
+                    std::string_view(what) == "batch"
+                        ? "the next batches have other sizes"
+                        : "samples of the epoch may be read twice, and others not at all");
+    loader_.seek({position.at("epoch"), position.at("consumed")});
   }
+
+ private:
+  Loader& loader_;
 };
 
 }  // namespace
@@ -98,9 +90,11 @@ struct Trained {
 struct Checkpoint::Impl : Engine {
   World& world;
   const CheckpointOptions options;
-  std::vector<std::unique_ptr<Trained>> trained;
+  std::vector<std::unique_ptr<LoopModel>> trained;
   OwnCounters counters;
+  std::vector<std::shared_ptr<torch::nn::Module>> modules;  // They live as long.
   std::vector<LoaderPlace*> loaders;
+  std::vector<std::unique_ptr<PlaceOfLoader>> of_sources;  // Some of them.
   std::vector<LoopRecord*> records;
   std::shared_ptr<Group> group;
   std::optional<checkpoint::Writer> writer;  // Only rank 0 has it.
@@ -118,11 +112,9 @@ struct Checkpoint::Impl : Engine {
   const int64_t part_number = own_loop->add(part);
   std::optional<Json> facts_of_newest;  // While a rank without batches saves.
 
-  // The state at a commit, in memory.
+  // The state at a commit, in memory. The models keep theirs.
   struct Copy {
     int64_t step = -1;
-    std::vector<at::Tensor> tensors;
-    std::vector<OptimizerState> optimizers;
     Json facts;
     at::Tensor numbers;
   } copy;
@@ -136,6 +128,21 @@ struct Checkpoint::Impl : Engine {
   ~Impl() override { --own_loop->meetings; }
 
   bool first() const { return group->rank() == 0; }
+
+  void add(std::unique_ptr<LoopModel> model) {
+    std::set<std::string> names;
+    for (const auto& each : trained)
+      for (const StateEntry& entry : each->tensors()) names.insert(name_in_file(entry, 0));
+    for (const StateEntry& entry : model->tensors())
+      if (names.contains(name_in_file(entry, 0)))
+        throw Error(
+            ErrorCode::invalid_argument, "train",
+            fmt::format("Checkpoint::include(\"{}\"): two models have a tensor of the name "
+                        "{}",
+                        model->name, name_in_file(entry, 0)),
+            "another name in include()");
+    trained.push_back(std::move(model));
+  }
 
   // COLLECTIVE. In each generation.
   void bind() {
@@ -161,15 +168,13 @@ struct Checkpoint::Impl : Engine {
   }
   DataShare data_share() const override { return {group->rank(), group->size()}; }
   void prepare_to_read() override {
-    for (const auto& each : trained) broadcast_tensors(*group, each->state.buffers);
+    for (const auto& each : trained) each->prepare_to_read(*group);
   }
   EngineState state() override {
     EngineState all;
     Json optimizers = Json::array();
     for (const auto& each : trained) {
-      append(all.tensors, each->state.parameters, StateKind::parameter);
-      append(all.tensors, each->state.buffers, StateKind::buffer);
-      each->view.show(all);
+      each->show(all);
       optimizers.push_back(all.counters["optimizer"]);
     }
     if (!optimizers.empty()) all.counters["optimizer"] = optimizers[0];
@@ -182,51 +187,31 @@ struct Checkpoint::Impl : Engine {
     require_as_many("models", loop.at("optimizers").size(), trained.size());
     require_as_many("loaders", loop.at("loaders").size(), loaders.size());
     counters.check(loop);
-    for (size_t i = 0; i < trained.size(); ++i) {
-      Trained& each = *trained[i];
-      std::vector<plan::TensorSpec> own;
-      for (const plan::TensorSpec& spec : incoming.tensors)
-        if (const std::string of = parameter_of(spec.name); of.empty() || each.has(of))
-          own.push_back(spec);
-      look_at_groups(each, loop.at("rates")[i], /*has_state=*/!own.empty());
-      if (incoming.model_is_new) {
-        broadcast_tensors(*group, each.state.parameters);
-        broadcast_tensors(*group, each.state.buffers);
-      }
-      each.view.begin_load({{"optimizer", loop["optimizers"][i]}}, own);
-    }
+    for (size_t i = 0; i < loaders.size(); ++i)
+      require_same_kind(i, loop["loaders"][i], loaders[i]->position());
+    for (size_t i = 0; i < trained.size(); ++i)
+      trained[i]->begin_load(loop.at("rates")[i].get<std::vector<double>>(), loop["optimizers"][i],
+                             incoming, *group);
     take(loop);
   }
-  [[noreturn]] static void refuse_groups(const Trained& each, size_t saved) {
-    throw Error(ErrorCode::invalid_argument, "train",
-                fmt::format("the checkpoint has {} groups of parameters in the optimizer of {}, "
-                            "and this programme has {}",
-                            saved, each.shown(), each.optimizer.param_groups().size()),
-                "the groups of the run that wrote it, before resume() or run_elastic(), or "
-                "another folder");
-  }
-  // The loop may add groups that are not there yet until its next commit. LibTorch adds none for
-  // parameters that have a state already.
-  static void look_at_groups(Trained& each, const Json& saved_rates, bool has_state) {
-    const size_t own = each.optimizer.param_groups().size(), saved = saved_rates.size();
-    if (own > saved || (own < saved && has_state)) refuse_groups(each, saved);
-    each.loaded_groups = own;
-    each.saved_rates = saved_rates.get<std::vector<double>>();
-  }
-  static void look_at_awaited_groups(Trained& each) {
-    const std::vector<double> own = each.view.rates();
-    if (own.size() < each.saved_rates.size()) refuse_groups(each, each.saved_rates.size());
-    for (size_t i = each.loaded_groups; i < each.saved_rates.size(); ++i)
-      if (own[i] != each.saved_rates[i])
-        log_warning(
-            "the optimizer of {} has a group of parameters that was added behind resume(), with "
-            "the learning rate {:g}, and the checkpoint has {:g} for it; try: make it before "
-            "resume() or run_elastic(), unless the loop sets the rate of each step",
-            each.shown(), own[i], each.saved_rates[i]);
-    each.saved_rates.clear();
+  static void require_same_kind(size_t number, const Json& saved, const Json& own) {
+    const auto refuse = [&](const std::string& what) {
+      throw Error(ErrorCode::invalid_argument, "train",
+                  fmt::format("loader {} of the checkpoint {}", number + 1, what),
+                  "the loaders of the run that wrote it, or another CheckpointOptions::dir");
+    };
+    std::set<std::string> names_of_saved, names_of_own;
+    for (const auto& item : saved.items()) names_of_saved.insert(item.key());
+    for (const auto& item : own.items()) names_of_own.insert(item.key());
+    if (names_of_saved != names_of_own)
+      refuse(
+          "is one of make_data_loader, or a trireme::Loader, and this programme's is the other");
+    if (own.contains("samples") && own["samples"] != saved["samples"])
+      refuse(fmt::format("has {} samples in an epoch, and this programme's has {}",
+                         saved["samples"].dump(), own["samples"].dump()));
   }
   void end_load() override {
-    for (const auto& each : trained) each->view.end_load();
+    for (const auto& each : trained) each->end_load();
   }
   std::vector<double> rates() const override { return {}; }
   void set_rates(std::span<const double>) override {}
@@ -234,11 +219,16 @@ struct Checkpoint::Impl : Engine {
 
   // Everything but tensors; the same on every rank.
   Json facts() const {
-    Json rates = Json::array(), places = Json::array(), recorded = Json::array();
-    for (const auto& each : trained) rates.push_back(each->view.rates());
+    Json rates = Json::array(), engines = Json::array(), places = Json::array(),
+         recorded = Json::array();
+    for (const auto& each : trained) {
+      rates.push_back(each->view.rates());
+      engines.push_back(each->counters());
+    }
     for (const auto* const loader : loaders) places.push_back(loader->position());
     for (const auto* const record : records) recorded.push_back(record->steps());
     Json all = {{"rates", std::move(rates)},
+                {"engines", std::move(engines)},
                 {"loaders", std::move(places)},
                 {"records", std::move(recorded)},
                 {"ranks", group->size()}};
@@ -246,8 +236,12 @@ struct Checkpoint::Impl : Engine {
     return all;
   }
   void take(const Json& loop) {
-    for (size_t i = 0; i < trained.size(); ++i)
+    // Checkpoints of before there were replicas have none.
+    const Json engines = loop.value("engines", Json::array());
+    for (size_t i = 0; i < trained.size(); ++i) {
       trained[i]->view.set_rates(loop.at("rates")[i].get<std::vector<double>>());
+      if (i < engines.size()) trained[i]->load_counters(engines[i]);
+    }
     counters.take(loop);
     for (size_t i = 0; i < loaders.size(); ++i) loaders[i]->seek(loop.at("loaders")[i]);
     // Checkpoints of before there were records have none.
@@ -308,7 +302,8 @@ struct Checkpoint::Impl : Engine {
       if (remedy.find("--fresh") == std::string::npos) throw;
       throw Error(error.code(), "train", what,
                   "the same models, optimizers and calls of Checkpoint::include() as in the run "
-                  "that wrote it, or another CheckpointOptions::dir");
+                  "that wrote it, and with virtual shards the same number of them and of threads, "
+                  "or another CheckpointOptions::dir");
     }
   }
 
@@ -343,42 +338,11 @@ struct Checkpoint::Impl : Engine {
     }
   }
 
-  std::vector<at::Tensor> model_tensors() const {
-    std::vector<at::Tensor> all;
-    for (const auto& each : trained)
-      for (const auto* const tensors : {&each->state.parameters, &each->state.buffers})
-        for (const auto& [name, tensor] : *tensors) all.push_back(tensor);
-    return all;
-  }
-
   void keep() {
-    const at::NoGradGuard no_grad;
-    const std::vector<at::Tensor> now = model_tensors();
-    if (copy.tensors.empty())
-      for (const at::Tensor& tensor : now) copy.tensors.push_back(at::empty_like(tensor.detach()));
-    for (size_t i = 0; i < now.size(); ++i) copy.tensors[i].copy_(now[i].detach());
-    copy.optimizers.clear();
-    for (const auto& each : trained) {
-      OptimizerState own = state_of(each->optimizer, each->state.parameters);
-      for (NamedTensor& tensor : own.tensors) tensor.tensor = tensor.tensor.detach().clone();
-      copy.optimizers.push_back(std::move(own));
-    }
+    for (const auto& each : trained) each->keep();
     copy.facts = facts();
     copy.numbers = numbers_of_default_generator();
     copy.step = step_;
-  }
-
-  void put_back() {
-    const at::NoGradGuard no_grad;
-    const std::vector<at::Tensor> now = model_tensors();
-    for (size_t i = 0; i < now.size(); ++i) now[i].copy_(copy.tensors[i]);
-    for (size_t i = 0; i < trained.size(); ++i) {
-      OptimizerState own = copy.optimizers[i];
-      for (NamedTensor& tensor : own.tensors) tensor.tensor = tensor.tensor.clone();
-      load_state(trained[i]->optimizer, trained[i]->state.parameters, own);
-    }
-    take(copy.facts);
-    step_ = copy.step;
   }
 
   // COLLECTIVE. The newest state that a worker has in memory, which worker 0 has; else the newest
@@ -389,14 +353,9 @@ struct Checkpoint::Impl : Engine {
       resume();
     } else {
       const bool has_own = copy.step == newest;
-      if (first()) put_back();
-      for (const auto& each : trained) {
-        broadcast_tensors(*group, each->state.parameters);
-        broadcast_tensors(*group, each->state.buffers);
-        take_optimizer_of(0, *group, each->optimizer, each->state.parameters);
-      }
       const Json told = broadcast_value(*group, {{"facts", copy.facts}, {"step", copy.step}});
-      if (!first()) take(told["facts"]);
+      take(told["facts"]);
+      for (const auto& each : trained) each->go_on_from_kept(*group, has_own);
       step_ = told["step"];
       draw_from(has_own ? copy.numbers : numbers_of_default_generator(), has_own);
       world.own_loop()->go_on_from(step_);
@@ -426,8 +385,7 @@ struct Checkpoint::Impl : Engine {
     require_loader();
     own_loop->begin(part_number, kCommitTurn);
     ++step_;
-    for (const auto& each : trained)
-      if (!each->saved_rates.empty()) look_at_awaited_groups(*each);
+    for (const auto& each : trained) each->look_at_awaited_groups();
     own_loop->end_step(teller, OwnLoop::Teller::checkpoint, step_);
     // Alone no other rank tells of it in a step.
     const bool stops =
@@ -480,11 +438,30 @@ Checkpoint::Checkpoint(World& world, std::shared_ptr<torch::nn::Module> module,
     : impl_(std::make_unique<Impl>(world, std::move(options))) {
   include_model("", std::move(module), optimizer);
 }
+Checkpoint::Checkpoint(World& world, DataParallel& replica, CheckpointOptions options)
+    : impl_(std::make_unique<Impl>(world, std::move(options))) {
+  include("", replica);
+}
 Checkpoint::~Checkpoint() = default;
 
 void Checkpoint::include_model(const std::string& name, std::shared_ptr<torch::nn::Module> module,
                                torch::optim::Optimizer& optimizer) {
-  impl_->trained.push_back(std::make_unique<Trained>(name, std::move(module), optimizer));
+  if (is_of_a_replica(optimizer))
+    throw Error(
+        ErrorCode::invalid_argument, "train",
+        "the optimizer of a DataParallel without its DataParallel: a checkpoint would lack "
+        "what the DataParallel keeps",
+        "trireme::Checkpoint(world, replica, options), or checkpoint.include(name, "
+        "replica)");
+  impl_->add(std::make_unique<LoopModel>(name, *module, optimizer));
+  impl_->modules.push_back(std::move(module));
+}
+void Checkpoint::include(const std::string& name, DataParallel& replica) {
+  if (!is_of_a_replica(replica.optimizer()))
+    throw Error(ErrorCode::invalid_argument, "train",
+                "a DataParallel that was made with a Group, which knows nothing of the loop",
+                "one that was made with the World, and stays where it is");
+  impl_->add(std::make_unique<LoopModel>(name, replica));
 }
 void Checkpoint::include(torch::optim::LRScheduler& schedule) { impl_->counters.add(schedule); }
 void Checkpoint::include(torch::optim::ReduceLROnPlateauScheduler& schedule) {
@@ -497,6 +474,10 @@ void Checkpoint::include(const std::string& name, int64_t& number) {
   impl_->counters.add(name, number);
 }
 void Checkpoint::include(LoaderPlace& loader) { impl_->loaders.push_back(&loader); }
+void Checkpoint::include(Loader& loader) {
+  impl_->of_sources.push_back(std::make_unique<PlaceOfLoader>(loader));
+  include(*impl_->of_sources.back());
+}
 void Checkpoint::include(LoopRecord& record) { impl_->records.push_back(&record); }
 int64_t Checkpoint::resume() {
   impl_->own_loop->begin(impl_->part_number, Impl::kResumeTurn);

@@ -29,6 +29,8 @@ class ReduceLROnPlateauScheduler;
 
 namespace trireme {
 
+class DataParallel;
+class Loader;
 class LoopRecord;
 
 // One thread uses it. Make it behind the engines of the loop, on every rank.
@@ -44,22 +46,28 @@ class Checkpoint {
       : Checkpoint(world, module_of(model), optimizer, std::move(options)) {}
   Checkpoint(World& world, std::shared_ptr<torch::nn::Module> module,
              torch::optim::Optimizer& optimizer, CheckpointOptions options);
+  // COLLECTIVE. Of a loop with DataParallel, which stays where it is and outlives the object.
+  Checkpoint(World& world, DataParallel& replica, CheckpointOptions options);
   // Waits until what was saved is on the disk.
   ~Checkpoint();
   Checkpoint(const Checkpoint&) = delete;
 
   // More that continues. Call them before resume(), in the same order on each rank and in each
-  // run. They outlive the object. A further model has a name, which its tensors begin with.
+  // run. They outlive the object, and stay where they are. A further model has a name, which its
+  // tensors begin with. Throws Error(invalid_argument) for two tensors of one name, for the
+  // optimizer of a DataParallel without it, and for a DataParallel that was made with a Group.
   template <typename Model>
   void include(const std::string& name, Model& model, torch::optim::Optimizer& optimizer) {
     include_model(name, module_of(model), optimizer);
   }
+  void include(const std::string& name, DataParallel& replica);
   void include(torch::optim::LRScheduler& schedule);
   void include(torch::optim::ReduceLROnPlateauScheduler& schedule);
   // Numbers of the programme, such as the best accuracy so far, the same on all ranks.
   void include(const std::string& name, double& number);
   void include(const std::string& name, int64_t& number);
-  void include(LoaderPlace& loader);
+  void include(LoaderPlace& loader);  // Of make_data_loader().
+  void include(Loader& loader);
   void include(LoopRecord& record);  // Goes on from the step that it had at the commit.
 
   // COLLECTIVE. Continues from the newest whole checkpoint in the folder. Returns its step, or 0
@@ -83,15 +91,16 @@ class Checkpoint {
   std::unique_ptr<Impl> impl_;
 };
 
-// Resumes, and runs `loop` to its end. In an elastic job (`trireme launch --elastic MIN:MAX --
+// Resumes, and runs `loop` to its end, once in a programme. In an elastic job (`trireme launch
+// --elastic MIN:MAX --
 // ...`) a worker that is lost costs the steps since the last commit(): the others meet again, all
 // take the newest state that one of them has in memory, and `loop` is called again. Processes that
 // join get the state too. The loop therefore begins by what the checkpoint has, such as
 // loader->epoch(). While it runs, SIGTERM, SIGINT and SIGHUP on any rank end the loop on all ranks
 // after a step, in commit(): the state is saved, and run_elastic() returns true. (This needs a
-// Distributed in the loop.) Returns false if the job continues without this process. Throws what
-// the loop throws, if no lost worker is the cause: every exception that is no trireme::Error and
-// carries none (std::throw_with_nested()).
+// Distributed or a DataParallel in the loop.) Returns false if the job continues without this
+// process. Throws what the loop throws, if no lost worker is the cause: every exception that is no
+// trireme::Error and carries none (std::throw_with_nested()).
 bool run_elastic(World& world, Checkpoint& checkpoint, const std::function<void()>& loop);
 
 }  // namespace trireme
