@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <torch/version.h>
 
 #include <trireme/base/version.h>
